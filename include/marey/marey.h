@@ -84,8 +84,8 @@ MAREY_API int marey_profiler_start(marey_profiler* profiler, int64_t train_step)
 MAREY_API void marey_profiler_step(marey_profiler* profiler);
 /* Ends one unit of any kind; numbers below it restart. */
 MAREY_API void marey_profiler_tick(marey_profiler* profiler, marey_unit unit);
-/* The loop over units is over: the unit that the last tick began never existed (an open window that holds no whole unit
- * is dropped). Stages end their units by themselves. */
+/* The loop over units is over: unless another tick comes before stop(), the unit that the last tick began never existed, and
+ * an open window that holds no whole unit is dropped. Numbers go on in the next loop. Stages end their units by themselves. */
 MAREY_API void marey_profiler_end_units(marey_profiler* profiler);
 /* failed: non-zero when an exception is leaving the loop, so that the unit in flight is never counted as whole. Returns
  * after stamps and flags; files are sealed by the drain thread. Safe twice, from any thread, in any state. */

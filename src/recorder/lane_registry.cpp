@@ -144,10 +144,10 @@ bool LaneRegistry::drain_lane(Lane& lane, LaneConsumer& consumer, std::size_t* s
     detail::ChunkHeader* next = lane.read_chunk->next.load(std::memory_order_acquire);
     detail::Slot* committed = lane.read_chunk->committed.load(std::memory_order_acquire);
     if (committed != lane.read_cursor) {
-      const detail::Slot* end = committed;
-      *slots += static_cast<std::size_t>(end - lane.read_cursor);
-      consumer.on_slots(lane, lane.read_cursor, end);
-      lane.read_cursor = committed;
+      const detail::Slot* left = consumer.on_slots(lane, lane.read_cursor, committed);
+      *slots += static_cast<std::size_t>(left - lane.read_cursor);
+      lane.read_cursor += left - lane.read_cursor;
+      if (left != committed) return false;
     }
     if (next == nullptr) break;
     detail::ChunkHeader* done = lane.read_chunk;

@@ -39,7 +39,8 @@ struct Lane {
 class LaneConsumer {
  public:
   virtual ~LaneConsumer() = default;
-  virtual void on_slots(Lane& lane, const detail::Slot* begin, const detail::Slot* end) = 0;
+  /// Returns the first record that it leaves for the next drain(), or `end`.
+  virtual const detail::Slot* on_slots(Lane& lane, const detail::Slot* begin, const detail::Slot* end) = 0;
   /// `count` records of this lane were dropped since the last call, the last at `last_ticks`.
   virtual void on_dropped(Lane& lane, std::uint64_t count, std::uint64_t last_ticks) = 0;
   /// The thread is gone and everything of it was consumed; the lane is freed after this call.

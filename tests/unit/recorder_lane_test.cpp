@@ -17,10 +17,11 @@ using detail::SlotKind;
 /// Collects the tick values per lane and checks what every consumer may rely on.
 class Collector final : public LaneConsumer {
  public:
-  void on_slots(Lane& lane, const Slot* begin, const Slot* end) override {
+  const Slot* on_slots(Lane& lane, const Slot* begin, const Slot* end) override {
     for (const Slot* slot = begin; slot < end; slot += 1 + slot->extra) {
       if (slot->kind != SlotKind::kPad) ticks[lane.id].push_back(slot->ticks);
     }
+    return end;
   }
   void on_dropped(Lane&, std::uint64_t count, std::uint64_t) override { dropped += count; }
   void on_retired(Lane&) override { ++retired; }

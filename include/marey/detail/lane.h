@@ -20,6 +20,7 @@ namespace marey::detail {
 
 enum GateBits : std::uint32_t {
   kGateUser = 1U << 0,       ///< a window that wants the user's ranges is open
+  kGateSources = 1U << 1,     ///< sources are armed; an armed observer does nothing while it is clear (a fork's child)
   kGateSlowClock = 1U << 31  ///< the cycle counter is not invariant here
 };
 
