@@ -101,7 +101,6 @@ void SourceSet::apply(std::unique_lock<std::mutex>& lock) {
 
 std::vector<trace::SourceState> SourceSet::states() const {
   std::vector<trace::SourceState> states;
-  states.push_back({"host", "armed", ""});
   const std::lock_guard lock(mutex_);
   for (const Entry& entry : entries_) states.push_back({entry.name, entry.state, entry.reason});
   return states;
