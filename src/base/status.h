@@ -55,7 +55,8 @@ class [[nodiscard]] Result {
   [[nodiscard]] const Status& status() const { return status_; }
   [[nodiscard]] T& value() & { return *value_; }
   [[nodiscard]] const T& value() const& { return *value_; }
-  [[nodiscard]] T&& value() && { return std::move(*value_); }
+  /// By value, so that `for (auto& x : f().value())` keeps it alive.
+  [[nodiscard]] T value() && { return std::move(*value_); }
 
  private:
   Status status_;

@@ -180,7 +180,7 @@ Control Profiler::window_begin() {
     begin.number = label(options_.unit);
     // A window may begin in the middle of its active units when the profiler was started there.
     std::int64_t last = position();
-    while (schedule::action_of(*options_.schedule, last) == Action::kRecord) ++last;
+    if (schedule::action_of(*options_.schedule, last) == Action::kRecord) last = *schedule::next_change(*options_.schedule, last);
     window_->planned = begin.planned = last - position() + 1;
   }
   if (train_step_base_ || ticked_[index_of(Unit::kTrainStep)] || options_.unit == Unit::kTrainStep) {

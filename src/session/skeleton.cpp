@@ -55,7 +55,8 @@ void Skeleton::write_pending(Unit down_to) {
 }
 
 void Skeleton::stage_begin(std::uint64_t ticks, std::uint32_t name) {
-  write_pending(own_unit_);
+  // Not the units below: the first scheduled stage may show that they were never counted out here.
+  write_pending(Unit::kTrainStep);
   Event event;
   event.ticks = ticks;
   event.is_stage = true;

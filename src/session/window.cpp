@@ -84,9 +84,14 @@ Window::LaneState& Window::state_of(recorder::Lane& lane) {
 std::uint32_t Window::stored_name(const Slot& slot) {
   // Words that belong to a source are not a user's to take: the reader tells the source by them.
   if (slot.event_class != EventClass::kUser) return slot.name;
-  const event::NameEntry& entry = event::names().entry(slot.name);
-  if (event::source_of(entry.category) == "host") [[likely]] return slot.name;
-  return event::names().intern(entry.name, "user." + entry.category);
+  if (slot.name >= stored_names_.size()) stored_names_.resize(std::max<std::size_t>(slot.name + 1, 2 * stored_names_.size()));
+  std::uint32_t& stored = stored_names_[slot.name];
+  if (stored == 0) {
+    const event::NameEntry& entry = event::names().entry(slot.name);
+    stored = event::source_of(entry.category) == "host" ? slot.name
+                                                        : event::names().intern(entry.name, "user." + entry.category);
+  }
+  return stored;
 }
 
 void Window::on_slots(recorder::Lane& lane, const Slot* begin, const Slot* end) {

@@ -105,6 +105,7 @@ class Window {
   std::unordered_map<std::uint64_t, std::int64_t> async_early_ends_;  // an end of one lane drained before its begin in another
   std::unordered_map<std::string, LossRange> losses_;
   std::vector<trace::Arg> args_;
+  std::vector<std::uint32_t> stored_names_;  ///< by name id: the id to store, 0 until looked up
 };
 
 }  // namespace marey::session

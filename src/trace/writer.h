@@ -54,7 +54,7 @@ class WindowWriter {
   struct Options {
     std::string folder;
     base::FileSystem* files = nullptr;
-    const event::StringTable* names = nullptr;
+    event::StringTable* names = nullptr;
     std::size_t batch_bytes = 256 * 1024;  ///< uncompressed; tests make it small
   };
 

@@ -1,0 +1,433 @@
+#include "src/trace/slice_builder.h"
+
+#include <algorithm>
+#include <protozero/pbf_reader.hpp>
+
+#include "src/event/categories.h"
+#include "src/trace/fields.h"
+#include "src/trace/metadata.h"
+
+namespace marey::trace {
+namespace {
+
+using protozero::pbf_reader;
+
+/// Interned ids are given by count: one that leaps far ahead is damage, and must not make us allocate.
+constexpr std::uint64_t kMaxIid = 1U << 22;
+constexpr std::size_t kMaxArgs = 65'000;
+
+std::string_view view_of(const protozero::data_view& view) { return {view.data(), view.size()}; }
+
+bool put(std::vector<std::string_view>* table, std::uint64_t iid, std::string_view text) {
+  if (iid == 0 || iid > kMaxIid || iid > table->size() + 65'536) return false;
+  if (iid >= table->size()) table->resize(iid + 1);
+  (*table)[iid] = text;
+  return true;
+}
+
+std::string_view get(const std::vector<std::string_view>& table, std::uint64_t iid) {
+  return iid < table.size() ? table[iid] : std::string_view();
+}
+
+}  // namespace
+
+struct SliceBuilder::PacketView {
+  bool has_timestamp = false;
+  std::uint64_t timestamp = 0;
+  std::uint64_t sequence = 0;
+  std::uint32_t flags = 0;
+  std::uint32_t clock = 0;
+  bool has_event = false;
+  std::string_view event;
+  std::string_view interned;
+  std::string_view defaults;
+  std::string_view clock_snapshot;
+  std::string_view descriptor;
+  std::string_view chrome_events;
+  std::string_view compressed;
+};
+
+const char* SliceBuilder::decode(std::span<const char> body, PacketView* view) {
+  pbf_reader packet(body.data(), body.size());
+  while (packet.next()) {
+    switch (packet.tag_and_type()) {
+      case protozero::tag_and_type(field::packet::kTimestamp, protozero::pbf_wire_type::varint):
+        view->timestamp = packet.get_uint64();
+        view->has_timestamp = true;
+        break;
+      case protozero::tag_and_type(field::packet::kSequenceId, protozero::pbf_wire_type::varint): view->sequence = packet.get_uint64(); break;
+      case protozero::tag_and_type(field::packet::kSequenceFlags, protozero::pbf_wire_type::varint): view->flags = packet.get_uint32(); break;
+      case protozero::tag_and_type(field::packet::kTimestampClockId, protozero::pbf_wire_type::varint): view->clock = packet.get_uint32(); break;
+      case protozero::tag_and_type(field::packet::kTrackEvent, protozero::pbf_wire_type::length_delimited):
+        view->event = view_of(packet.get_view());
+        view->has_event = true;
+        break;
+      case protozero::tag_and_type(field::packet::kInternedData, protozero::pbf_wire_type::length_delimited): view->interned = view_of(packet.get_view()); break;
+      case protozero::tag_and_type(field::packet::kDefaults, protozero::pbf_wire_type::length_delimited): view->defaults = view_of(packet.get_view()); break;
+      case protozero::tag_and_type(field::packet::kClockSnapshot, protozero::pbf_wire_type::length_delimited): view->clock_snapshot = view_of(packet.get_view()); break;
+      case protozero::tag_and_type(field::packet::kTrackDescriptor, protozero::pbf_wire_type::length_delimited): view->descriptor = view_of(packet.get_view()); break;
+      case protozero::tag_and_type(field::packet::kChromeEvents, protozero::pbf_wire_type::length_delimited): view->chrome_events = view_of(packet.get_view()); break;
+      case protozero::tag_and_type(field::packet::kCompressedPackets, protozero::pbf_wire_type::length_delimited): view->compressed = view_of(packet.get_view()); break;
+      default: packet.skip(); return "a packet holds a field that Marey does not write";
+    }
+  }
+  return nullptr;
+}
+
+const char* SliceBuilder::packet(std::span<const char> body, std::span<const char>* compressed) {
+  try {
+    PacketView view;
+    const char* problem = decode(body, &view);
+    if (!view.compressed.empty()) {
+      *compressed = std::span<const char>(view.compressed.data(), view.compressed.size());
+      return problem;
+    }
+    const auto note = [&problem](const char* found) {
+      if (problem == nullptr) problem = found;
+    };
+    if (!view.descriptor.empty()) note(track_descriptor(view.descriptor));
+    if (!view.chrome_events.empty()) note(metadata(view.chrome_events));
+    if (view.sequence == 0) return problem != nullptr ? problem : "a packet belongs to no sequence";
+    if (cached_ == nullptr || cached_id_ != view.sequence) {
+      cached_ = &sequences_[view.sequence];
+      cached_id_ = view.sequence;
+    }
+    Sequence& sequence = *cached_;
+    if ((view.flags & field::kFlagStateCleared) != 0) {
+      sequence = Sequence();
+      sequence.valid = true;
+    }
+    if (!view.descriptor.empty() || view.chrome_events.empty()) {
+      if (!view.clock_snapshot.empty()) note(clock_snapshot(view.clock_snapshot, &sequence));
+      if (!view.defaults.empty()) note(defaults(view.defaults, &sequence));
+      if (!view.interned.empty()) note(intern(view.interned, &sequence));
+      if (view.has_event) note(track_event(view, sequence));
+    }
+    return problem;
+  } catch (const protozero::exception&) {
+    return "a packet does not decode";
+  }
+}
+
+const char* SliceBuilder::clock_snapshot(std::string_view bytes, Sequence* sequence) {
+  pbf_reader snapshot(bytes.data(), bytes.size());
+  while (snapshot.next(field::clock_snapshot::kClocks)) {
+    pbf_reader clock = snapshot.get_message();
+    std::uint32_t id = 0;
+    std::uint64_t ns = 0;
+    while (clock.next()) {
+      switch (clock.tag()) {
+        case field::clock::kId: id = clock.get_uint32(); break;
+        case field::clock::kTimestamp: ns = clock.get_uint64(); break;
+        default: clock.skip();
+      }
+    }
+    if (id == field::kClockLane) {
+      sequence->clock_ns = static_cast<std::int64_t>(ns);
+      sequence->has_clock = true;
+    }
+  }
+  return nullptr;
+}
+
+const char* SliceBuilder::defaults(std::string_view bytes, Sequence* sequence) {
+  pbf_reader message(bytes.data(), bytes.size());
+  while (message.next()) {
+    if (message.tag() != field::defaults::kTrackEventDefaults) {
+      message.skip();
+      continue;
+    }
+    pbf_reader event = message.get_message();
+    while (event.next()) {
+      if (event.tag() == field::track_event::kTrackUuid) {
+        sequence->track = track_of(event.get_uint64());
+      } else {
+        event.skip();
+      }
+    }
+  }
+  return nullptr;
+}
+
+const char* SliceBuilder::intern(std::string_view bytes, Sequence* sequence) {
+  pbf_reader data(bytes.data(), bytes.size());
+  const char* problem = nullptr;
+  while (data.next()) {
+    std::vector<std::string_view>* table = nullptr;
+    switch (data.tag()) {
+      case field::interned::kEventNames: table = &sequence->names; break;
+      case field::interned::kCategories: table = &sequence->categories; break;
+      case field::interned::kAnnotationNames: table = &sequence->keys; break;
+      default: break;
+    }
+    if (table == nullptr) {
+      data.skip();
+      problem = "interned data of an unknown kind";
+      continue;
+    }
+    pbf_reader entry = data.get_message();
+    std::uint64_t iid = 0;
+    std::string_view text;
+    while (entry.next()) {
+      switch (entry.tag()) {
+        case field::interned::kEntryIid: iid = entry.get_uint64(); break;
+        case field::interned::kEntryName: text = view_of(entry.get_view()); break;
+        default: entry.skip();
+      }
+    }
+    if (!put(table, iid, text)) problem = "an interned id is out of order";
+  }
+  return problem;
+}
+
+std::uint32_t SliceBuilder::track_of(std::uint64_t uuid) {
+  const auto [found, fresh] = tracks_.try_emplace(uuid, static_cast<std::uint32_t>(trace_->tracks.size()));
+  if (fresh) {
+    Track track;
+    track.uuid = uuid;
+    track.name = "?";
+    trace_->tracks.push_back(std::move(track));
+    states_.emplace_back();
+  }
+  return found->second;
+}
+
+const char* SliceBuilder::track_descriptor(std::string_view bytes) {
+  pbf_reader message(bytes.data(), bytes.size());
+  Track track;
+  bool is_process = false;
+  while (message.next()) {
+    switch (message.tag()) {
+      case field::track_descriptor::kUuid: track.uuid = message.get_uint64(); break;
+      case field::track_descriptor::kName: track.name = message.get_string(); break;
+      case field::track_descriptor::kProcess:
+        is_process = true;
+        message.skip();
+        break;
+      case field::track_descriptor::kThread: {
+        track.is_thread = true;
+        pbf_reader thread = message.get_message();
+        while (thread.next()) {
+          switch (thread.tag()) {
+            case field::thread::kPid: track.pid = thread.get_int32(); break;
+            case field::thread::kTid: track.tid = thread.get_int64(); break;
+            case field::thread::kName: track.name = thread.get_string(); break;
+            default: thread.skip();
+          }
+        }
+        break;
+      }
+      default: message.skip();
+    }
+  }
+  if (track.uuid == 0) return "a track has no id";
+  if (is_process) return nullptr;
+  trace_->tracks[track_of(track.uuid)] = std::move(track);
+  return nullptr;
+}
+
+const char* SliceBuilder::metadata(std::string_view bytes) {
+  pbf_reader events(bytes.data(), bytes.size());
+  bool sealed = false;
+  bool any = false;
+  TraceInfo info;
+  while (events.next()) {
+    if (events.tag() != field::chrome_events::kMetadata) {
+      events.skip();
+      continue;
+    }
+    pbf_reader item = events.get_message();
+    MetadataEntry entry;
+    while (item.next()) {
+      switch (item.tag()) {
+        case field::chrome_metadata::kName: entry.name = item.get_string(); break;
+        case field::chrome_metadata::kString: entry.string_value = item.get_string(); break;
+        case field::chrome_metadata::kBool: entry.int_value = item.get_bool() ? 1 : 0; break;
+        case field::chrome_metadata::kInt: entry.int_value = item.get_int64(); break;
+        default: item.skip();
+      }
+    }
+    any = any || entry.name.starts_with("marey.");
+    apply_metadata(entry, &info, &sealed);
+  }
+  if (!any) return "metadata that is not Marey's";
+  trace_->info = std::move(info);
+  sealed_ = sealed_ || sealed;
+  metadata_seen_ = true;
+  return nullptr;
+}
+
+const char* SliceBuilder::annotations(const std::vector<std::string_view>& list, const Sequence& sequence, Event* event) {
+  const char* problem = nullptr;
+  for (const std::string_view bytes : list) {
+    pbf_reader annotation(bytes.data(), bytes.size());
+    ArgValue arg;
+    while (annotation.next()) {
+      switch (annotation.tag()) {
+        case field::annotation::kNameIid: arg.key = get(sequence.keys, annotation.get_uint64()); break;
+        case field::annotation::kBool:
+          arg.type = ArgValue::Type::kBool;
+          arg.int_value = annotation.get_bool() ? 1 : 0;
+          break;
+        case field::annotation::kInt: arg.int_value = annotation.get_int64(); break;
+        case field::annotation::kDouble:
+          arg.type = ArgValue::Type::kDouble;
+          arg.double_value = annotation.get_double();
+          break;
+        case field::annotation::kString:
+          arg.type = ArgValue::Type::kString;
+          arg.string_value = view_of(annotation.get_view());
+          break;
+        default: annotation.skip();
+      }
+    }
+    if (arg.key.empty()) {
+      problem = "an argument has no name";
+    } else if (arg.key == "open_at_end") {
+      event->truncated = true;
+    } else if (!options_.info_only && event->arg_count < kMaxArgs) {
+      if (event->arg_count == 0) event->first_arg = static_cast<std::uint32_t>(trace_->args.size());
+      trace_->args.push_back(arg);
+      ++event->arg_count;
+    }
+  }
+  return problem;
+}
+
+const char* SliceBuilder::track_event(const PacketView& view, Sequence& sequence) {
+  if (!sequence.valid || !sequence.has_clock || sequence.track == UINT32_MAX) return "an event comes before its track is set up";
+  if (!view.has_timestamp) return "an event has no time";
+  std::int64_t ts_ns = 0;
+  const auto value = static_cast<std::int64_t>(view.timestamp);
+  if (view.clock == 0 || view.clock == field::kClockLane) {
+    if (value < 0 || __builtin_add_overflow(sequence.clock_ns, value, &sequence.clock_ns)) return "time runs backwards or overflows";
+    ts_ns = sequence.clock_ns;
+  } else if (view.clock == field::kClockMonotonic) {
+    ts_ns = value;
+  } else {
+    return "an event uses an unknown clock";
+  }
+
+  std::uint32_t type = 0;
+  std::uint64_t name = 0;
+  std::uint64_t category = 0;
+  Event event;
+  thread_local std::vector<std::string_view> annotation_list;
+  annotation_list.clear();
+  const char* problem = nullptr;
+  pbf_reader message(view.event.data(), view.event.size());
+  while (message.next()) {
+    switch (message.tag_and_type()) {
+      case protozero::tag_and_type(field::track_event::kType, protozero::pbf_wire_type::varint): type = message.get_uint32(); break;
+      case protozero::tag_and_type(field::track_event::kNameIid, protozero::pbf_wire_type::varint): name = message.get_uint64(); break;
+      case protozero::tag_and_type(field::track_event::kCategoryIids, protozero::pbf_wire_type::varint): category = message.get_uint64(); break;
+      case protozero::tag_and_type(field::track_event::kDebugAnnotations, protozero::pbf_wire_type::length_delimited):
+        annotation_list.push_back(view_of(message.get_view()));
+        break;
+      case protozero::tag_and_type(field::track_event::kFlowIds, protozero::pbf_wire_type::fixed64): event.flow_id = message.get_fixed64(); break;
+      case protozero::tag_and_type(field::track_event::kTerminatingFlowIds, protozero::pbf_wire_type::fixed64):
+        event.terminating_flow_id = message.get_fixed64();
+        break;
+      default:
+        message.skip();
+        problem = "an event holds a field that Marey does not write";
+    }
+  }
+  first_ns_ = std::min(first_ns_, ts_ns);
+  last_ns_ = std::max(last_ns_, ts_ns);
+  TrackState& state = states_[sequence.track];
+
+  if (type == field::kSliceEnd) {
+    if (options_.info_only) return problem;
+    if (state.open.empty()) return "a range ends that never began";
+    Event& open = trace_->events[state.open.back()];
+    state.open.pop_back();
+    if (const char* wrong = annotations(annotation_list, sequence, &event)) problem = wrong;
+    open.truncated = event.truncated;
+    open.duration_ns = ts_ns - open.begin_ns;
+    if (open.duration_ns < 0) {
+      open.duration_ns = 0;
+      return "a range ends before it begins";
+    }
+    return problem;
+  }
+  if (type != field::kSliceBegin && type != field::kInstant) return "an event of an unknown type";
+  ++counted_;
+  event.name = get(sequence.names, name);
+  event.category = get(sequence.categories, category);
+  if (event.name.empty()) {
+    event.name = "?";
+    problem = "an event's name is missing";
+  }
+  if (event.category.empty()) problem = "an event's category is missing";
+  if (const char* wrong = annotations(annotation_list, sequence, &event)) problem = wrong;
+  if (options_.info_only) return problem;
+  event.begin_ns = ts_ns;
+  event.track = sequence.track;
+  event.kind = type == field::kInstant ? EventKind::kMark : EventKind::kRange;
+  event.tier = event.category == event::kUnitCategory || event.category == event::kStageCategory ? Tier::kSkeleton : Tier::kDetail;
+  if (ts_ns < state.last_ns) state.renest = true;
+  state.last_ns = std::max(state.last_ns, ts_ns);
+  event.depth = static_cast<std::uint16_t>(std::min<std::size_t>(state.open.size(), UINT16_MAX));
+  event.parent = state.open.empty() ? kNoParent : state.open.back();
+  if (event.kind == EventKind::kRange) {
+    event.duration_ns = -1;
+    state.open.push_back(static_cast<std::uint32_t>(trace_->events.size()));
+  }
+  trace_->events.push_back(event);
+  return problem;
+}
+
+void SliceBuilder::renest(std::uint32_t track) {
+  // Outer ranges first; with equal times the one that was written earlier is the outer one.
+  std::vector<std::uint32_t> order;
+  std::vector<Event>& events = trace_->events;
+  for (std::uint32_t i = 0; i < events.size(); ++i) {
+    if (events[i].track == track) order.push_back(i);
+  }
+  const auto end_of = [&events](std::uint32_t i) { return events[i].begin_ns + events[i].duration_ns; };
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return events[a].begin_ns != events[b].begin_ns ? events[a].begin_ns < events[b].begin_ns : end_of(a) > end_of(b);
+  });
+  std::vector<std::uint32_t> stack;
+  for (const std::uint32_t i : order) {
+    while (!stack.empty() && end_of(stack.back()) <= events[i].begin_ns) stack.pop_back();
+    events[i].depth = static_cast<std::uint16_t>(std::min<std::size_t>(stack.size(), UINT16_MAX));
+    events[i].parent = stack.empty() ? kNoParent : stack.back();
+    if (events[i].kind == EventKind::kRange) stack.push_back(i);
+  }
+}
+
+void SliceBuilder::finish() {
+  std::vector<Event>& events = trace_->events;
+  TraceInfo& info = trace_->info;
+  const std::int64_t end_ns = std::max(info.end_ns, last_ns_ == INT64_MIN ? info.begin_ns : last_ns_);
+  for (std::size_t track = 0; track < states_.size(); ++track) {
+    for (const std::uint32_t index : states_[track].open) {
+      events[index].duration_ns = std::max<std::int64_t>(0, end_ns - events[index].begin_ns);
+      events[index].truncated = true;
+    }
+    if (states_[track].renest) renest(static_cast<std::uint32_t>(track));
+  }
+  if (!sealed_) info.events = counted_;
+  if (info.end_ns == 0) info.end_ns = end_ns;
+  if (events.empty()) return;
+
+  std::vector<std::uint32_t> order(events.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  // A parent begins no later than its children and lies less deep.
+  std::stable_sort(order.begin(), order.end(), [&events](std::uint32_t a, std::uint32_t b) {
+    return events[a].begin_ns != events[b].begin_ns ? events[a].begin_ns < events[b].begin_ns : events[a].depth < events[b].depth;
+  });
+  std::vector<std::uint32_t> where(events.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) where[order[i]] = i;
+  std::vector<Event> sorted;
+  sorted.reserve(events.size());
+  for (const std::uint32_t i : order) {
+    sorted.push_back(events[i]);
+    if (sorted.back().parent != kNoParent) sorted.back().parent = where[sorted.back().parent];
+  }
+  events.swap(sorted);
+}
+
+}  // namespace marey::trace

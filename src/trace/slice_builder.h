@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "src/trace/reader.h"
+
+namespace marey::trace {
+
+/// Turns packets into events: keeps each sequence's incremental state, pairs begins with ends per track, and in the end
+/// sorts and nests. Trusts nothing: every index and length is checked, and what does not decode is named.
+class SliceBuilder {
+ public:
+  SliceBuilder(const ReadOptions& options, Trace* trace) : options_(options), trace_(trace) {}
+
+  /// Decodes one packet. Returns what is wrong with it (the rest of it is kept as far as it decoded), or null. A packet of
+  /// compressed packets is not decoded but handed back in `compressed`.
+  const char* packet(std::span<const char> body, std::span<const char>* compressed);
+  /// After the last packet: closes what is open, sorts, nests, and completes the metadata.
+  void finish();
+
+  [[nodiscard]] bool sealed() const { return sealed_; }
+  [[nodiscard]] bool metadata_seen() const { return metadata_seen_; }
+
+ private:
+  struct Sequence {
+    bool valid = false;
+    bool has_clock = false;
+    std::int64_t clock_ns = 0;
+    std::uint32_t track = UINT32_MAX;
+    std::vector<std::string_view> names;
+    std::vector<std::string_view> categories;
+    std::vector<std::string_view> keys;
+  };
+  struct TrackState {
+    std::vector<std::uint32_t> open;  ///< indices of events
+    std::int64_t last_ns = INT64_MIN;
+    bool renest = false;  ///< an event came late: nesting is worked out from the times
+  };
+  struct PacketView;
+
+  const char* decode(std::span<const char> body, PacketView* view);
+  const char* track_event(const PacketView& view, Sequence& sequence);
+  const char* track_descriptor(std::string_view bytes);
+  const char* intern(std::string_view bytes, Sequence* sequence);
+  const char* defaults(std::string_view bytes, Sequence* sequence);
+  const char* clock_snapshot(std::string_view bytes, Sequence* sequence);
+  const char* metadata(std::string_view bytes);
+  const char* annotations(const std::vector<std::string_view>& list, const Sequence& sequence, Event* event);
+  std::uint32_t track_of(std::uint64_t uuid);
+  void renest(std::uint32_t track);
+
+  const ReadOptions& options_;
+  Trace* trace_;
+  std::unordered_map<std::uint64_t, Sequence> sequences_;
+  std::uint64_t cached_id_ = 0;
+  Sequence* cached_ = nullptr;
+  std::unordered_map<std::uint64_t, std::uint32_t> tracks_;  ///< uuid → index
+  std::vector<TrackState> states_;
+  std::uint64_t counted_ = 0;
+  std::int64_t first_ns_ = INT64_MAX;
+  std::int64_t last_ns_ = INT64_MIN;
+  bool sealed_ = false;
+  bool metadata_seen_ = false;
+};
+
+}  // namespace marey::trace
