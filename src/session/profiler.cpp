@@ -448,11 +448,6 @@ void Profiler::stop(const char* reason) {
   grant_quiet_steps();
 }
 
-bool Profiler::running() {
-  const std::lock_guard lock(mutex_);
-  return running_;
-}
-
 Profiler::Snapshot Profiler::snapshot() {
   Snapshot snapshot;
   {
