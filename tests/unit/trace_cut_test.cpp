@@ -111,7 +111,7 @@ TEST(TraceCut, SurvivesEveryDamagedByteAndNeverCallsAWholeFileCut) {
   const std::vector<char> whole = sample_bytes(12, 150);
   int damaged = 0;
   for (std::size_t at = 0; at < whole.size(); ++at) {
-    for (const unsigned char flip : {0x01, 0x80, 0xFF}) {
+    for (const int flip : {0x01, 0x80, 0xFF}) {
       std::vector<char> bytes = whole;
       bytes[at] = static_cast<char>(static_cast<unsigned char>(bytes[at]) ^ flip);
       const auto read = read_trace_bytes(bytes, "flipped");
