@@ -73,10 +73,15 @@ class Deadline {
   Clock::time_point at_ = Clock::now();
 };
 
-/// Ends every lease, waits for the files, and sends every waiting thread home.
+/// Ends every lease and waits for the files.
 void finish(double timeout_s) {
   const nb::gil_scoped_release released;
   marey_finish(timeout_s);
+}
+
+/// Sends every waiting thread home.
+void close_waiters() {
+  const nb::gil_scoped_release released;
   g_closing = true;
   const Deadline deadline(1.0);
   while (g_waiting.load() > 0 && !deadline.over()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -242,6 +247,7 @@ NB_MODULE(_core, module) {
       .def("next_window", &Profiler::next_window, "after"_a, "timeout_s"_a)
       .def("status", &Profiler::status);
   module.def("finish", &finish, "timeout_s"_a);
+  module.def("close_waiters", &close_waiters);
   module.def("schedule_validate", [](const Numbers& numbers) {
     const marey_schedule schedule = to_schedule(numbers);
     check(marey_schedule_validate(&schedule));
