@@ -93,6 +93,21 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
   return text;
 }
 
+std::string cell(std::string_view name, std::size_t max_chars) {
+  std::string text;
+  std::size_t chars = 0;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte & 0xC0U) != 0x80U && chars++ == max_chars) return text + "...";
+    if (byte < 0x20 || byte == 0x7F) {
+      text += fmt::format("\\x{:02x}", byte);
+    } else {
+      text.push_back(c);
+    }
+  }
+  return text;
+}
+
 Json number_or_null(const std::optional<std::int64_t>& value) { return value ? Json(*value) : Json(nullptr); }
 Json text_or_null(const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); }
 

@@ -39,6 +39,9 @@ std::string json_text(const Json& value, int indent = -1);
 /// Rows of text as aligned columns; the first row is the head. Numbers (columns named in `right`) are right-aligned.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right);
 
+/// A name for one cell of text: control characters escaped, long ones cut.
+std::string cell(std::string_view name, std::size_t max_chars = 60);
+
 /// Optional number as JSON: null when unset.
 Json number_or_null(const std::optional<std::int64_t>& value);
 /// "" as null.

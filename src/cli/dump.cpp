@@ -66,8 +66,8 @@ void print_line(const trace::Trace& t, const trace::Event& event, const analysis
   std::string args;
   for (const auto& arg : t.args_of(event)) args += fmt::format(" {}={}", arg.key, json_text(arg_json(arg)));
   fmt::print("{:>12} {:>10}  {:<16.16} {:<9} {:<10} {:{}}{}{}{}\n", fmt::format("+{:.3f}us", static_cast<double>(event.begin_ns - t.info.begin_ns) / 1e3),
-             event.kind == trace::EventKind::kMark ? "mark" : human_time(event.duration_ns), track.name, where, event.category, "",
-             2 * event.depth, event.name, args, event.truncated ? " (cut)" : "");
+             event.kind == trace::EventKind::kMark ? "mark" : human_time(event.duration_ns), cell(track.name, 16), where, cell(event.category, 24), "",
+             2 * event.depth, cell(event.name, 100), args, event.truncated ? " (cut)" : "");
 }
 
 int run(const Flags& flags) {

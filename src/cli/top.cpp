@@ -54,7 +54,7 @@ int run(const Flags& flags) {
   }
   std::vector<std::vector<std::string>> lines{{"name", "category", "count", "total", "self", "share", "mean", "min", "max"}};
   for (const auto& row : rows) {
-    lines.push_back({row.name, row.category, std::to_string(row.count), human_time(row.total_ns), human_time(row.self_ns),
+    lines.push_back({cell(row.name), cell(row.category, 24), std::to_string(row.count), human_time(row.total_ns), human_time(row.self_ns),
                      fmt::format("{:.1f}%", 100 * share(row)), human_time(row.mean_ns()), human_time(row.min_ns), human_time(row.max_ns)});
   }
   fmt::print("{}", table(lines, {false, false, true, true, true, true, true, true, true}));

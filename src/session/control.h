@@ -4,8 +4,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/schedule/schedule.h"
+#include "src/trace/trace_info.h"
 
 namespace marey::session {
 
@@ -43,6 +45,7 @@ struct Control {
   std::string text;  ///< kWindowBegin: scheduled stage; kWindowEnd, kLeaseEnd: reason
   std::string nothing;  ///< kLeaseEnd: what to tell when the lease recorded no window
   std::optional<std::int64_t> train_step;
+  std::vector<trace::SourceState> sources;  ///< kLeaseBegin, kWindowBegin: as they are at that moment
 };
 
 }  // namespace marey::session

@@ -137,7 +137,7 @@ void Lease::begin_window(const Control& control, const Environment& environment)
   info.begin_unix_ns = state.anchor.clocks.realtime_ns - (state.anchor.clocks.monotonic_ns - info.begin_ns);
   info.ticks_per_ns = map.ticks_per_ns();
   info.event_cost_ns = environment.event_cost_ns;
-  info.sources = environment.sources();
+  info.sources = control.sources;
   if (options_.has_schedule) {
     info.unit = options_.unit;
     info.first_unit = control.number;
@@ -257,7 +257,7 @@ void Lease::start_skeleton_trace(const Control& control, const Environment& envi
   info.begin_unix_ns = state.anchor.clocks.realtime_ns - (state.anchor.clocks.monotonic_ns - info.begin_ns);
   info.ticks_per_ns = map.ticks_per_ns();
   info.event_cost_ns = environment.event_cost_ns;
-  info.sources = environment.sources();
+  info.sources = control.sources;
   open_writer(state, environment);
 }
 

@@ -33,7 +33,6 @@ class Lease {
     recorder::Calibration* calibration = nullptr;
     const recorder::Clock* clock = nullptr;
     double event_cost_ns = 0;
-    std::function<std::vector<trace::SourceState>()> sources;
   };
 
   Lease(Options options, std::shared_ptr<Results> results);

@@ -189,6 +189,7 @@ Control Profiler::window_begin() {
   for (const Stage& stage : stages_) {
     if (stage.scheduled) begin.text = stage.text;
   }
+  begin.sources = session_.sources().states();
   results_->expect();
   return begin;
 }
@@ -289,6 +290,7 @@ void Profiler::start(std::optional<std::int64_t> train_step) {
   std::vector<Control> first;
   Control begin = control(Control::Kind::kLeaseBegin);
   begin.train_step = train_step;
+  begin.sources = session_.sources().states();
   first.push_back(std::move(begin));
   const bool counted = units_current_;
   units_current_ = false;
@@ -446,11 +448,6 @@ void Profiler::stop(const char* reason) {
     lease_.reset();
   }
   grant_quiet_steps();
-}
-
-bool Profiler::running() {
-  const std::lock_guard lock(mutex_);
-  return running_;
 }
 
 Profiler::Snapshot Profiler::snapshot() {

@@ -79,7 +79,7 @@ class Profiler {
 
   [[nodiscard]] Snapshot snapshot();
   [[nodiscard]] Results& results() { return *results_; }
-  [[nodiscard]] bool running();
+  [[nodiscard]] bool running() const { return running_.load(std::memory_order_acquire); }
 
  private:
   struct Stage {
@@ -129,7 +129,8 @@ class Profiler {
   std::atomic<std::int64_t> quiet_steps_{0};
 
   std::mutex mutex_;  ///< all below; taken before the session's mutex, never held while a source is called
-  bool running_ = false;
+  /// Written under mutex_; read without it by running(), which is called with a lock of Results held.
+  std::atomic<bool> running_{false};
   std::int64_t granted_ = 0;  ///< what quiet_steps_ was set to
   std::shared_ptr<Lease> lease_;
   std::optional<std::int64_t> train_step_base_;

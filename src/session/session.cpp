@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <utility>
 
 #include "marey/detail/lane.h"
 #include "src/base/log.h"
@@ -76,7 +77,6 @@ Session::Session(const Options& options) : options_(options), calibration_(*opti
   environment_.files = options_.files;
   environment_.calibration = &calibration_;
   environment_.clock = options_.clock;
-  environment_.sources = [] { return SourceSet::get().states(); };
   if (!options_.start_thread) return;
   thread_ = std::thread([this] { run(); });
   pthread_setname_np(thread_.native_handle(), "marey-drain");
@@ -161,10 +161,12 @@ std::uint64_t Session::post_window_end(std::vector<Control> controls) {
 }
 
 void Session::set_warming(bool on) {
-  if (on) recorder::LaneRegistry::get().prefault();
   const std::lock_guard lock(mutex_);
   warming_ += on ? 1 : -1;
-  if (on) wake(true);
+  if (on) {
+    prefault_ = true;  // by the drain: touching pages takes milliseconds
+    wake(true);
+  }
 }
 
 void Session::add(Profiler* profiler) {
@@ -237,12 +239,15 @@ void Session::run() {
 void Session::round() {
   std::vector<Control> controls;
   std::uint64_t cut_ticks = 0;
+  bool prefault = false;
   {
     const std::lock_guard lock(mutex_);
     controls.swap(queue_);
+    prefault = std::exchange(prefault_, false);
     // Every window that is not in `controls` begins at or after this stamp.
     cut_ticks = options_.clock->ticks();
   }
+  if (prefault) recorder::LaneRegistry::get().prefault();
   if (environment_.event_cost_ns == 0) environment_.event_cost_ns = measure_event_cost_ns();
   bool ends = false;
   for (const Control& control : controls) {

@@ -83,6 +83,7 @@ class Session {
   std::vector<Control> queue_;
   int windows_open_ = 0;
   int warming_ = 0;
+  bool prefault_ = false;
   bool urgent_ = false;
   bool lazy_wake_ = false;
   bool drain_idle_ = true;

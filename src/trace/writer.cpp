@@ -81,7 +81,11 @@ class PerfettoWriter final : public WindowWriter {
     }
     add_packet(body);
     write_metadata(info, false);
-    return flush();
+    const Status status = flush();
+    // The head stays outside the batches: a file that is cut anywhere after it still says whose it is.
+    raw_.clear();
+    flushed_ = 0;
+    return status;
   }
 
   TrackId add_thread_track(const ThreadInfo& thread) override {
