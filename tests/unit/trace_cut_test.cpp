@@ -80,7 +80,7 @@ std::vector<std::size_t> packet_ends(const std::vector<char>& bytes) {
 }
 
 TEST(TraceCut, KeepsEveryWholePacketAtEveryCut) {
-  const std::vector<char> bytes = sample_bytes(12, 150);
+  const std::vector<char> bytes = sample_bytes(40, 150);
   const std::vector<std::size_t> ends = packet_ends(bytes);
   ASSERT_GT(ends.size(), 8U);
   // Events that are whole after each packet, by reading the packets up to it.
@@ -89,7 +89,7 @@ TEST(TraceCut, KeepsEveryWholePacketAtEveryCut) {
     const auto read = read_trace_bytes({bytes.data(), end}, "whole packets");
     events_after.push_back(read.is_ok() ? read.value().events.size() : 0);
   }
-  EXPECT_EQ(events_after.back(), 24U);
+  EXPECT_EQ(events_after.back(), 80U);
   for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
     std::size_t whole = 0;
     while (whole < ends.size() && ends[whole] <= cut) ++whole;
