@@ -77,6 +77,6 @@ class CallbackThread:
     def _call(self, window: _core.WindowDict) -> None:
         try:
             self._deliver(window)
-        except BaseException:  # noqa: BLE001: a callback's fault is told and changes nothing else
+        except BaseException:  # noqa: BLE001 - a callback's fault is told and changes nothing else
             lines = traceback.format_exc().rstrip()
             log_once(f"on_trace_ready {lines}", f"on_trace_ready failed for {window['path']}; the trace is whole:\n{lines}")

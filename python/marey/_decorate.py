@@ -35,7 +35,7 @@ def _wrapper(manager: AbstractContextManager[Any], function: Callable[..., Any])
                         except GeneratorExit:
                             await inner.aclose()
                             raise
-                        except BaseException as error:  # noqa: BLE001: all of them are the inner generator's to handle
+                        except BaseException as error:  # noqa: BLE001 - all of them are the inner generator's to handle
                             item = await inner.athrow(error)
                         else:
                             item = await inner.asend(sent)

@@ -12,7 +12,7 @@ from marey import _torch_hook
 
 
 def describe() -> dict[str, Any]:
-    source = _torch_hook._torch_source
+    source = _torch_hook.source
     if source is None:
         torch: dict[str, Any] = {
             "version": None,

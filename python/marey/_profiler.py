@@ -130,9 +130,7 @@ class Stage(AbstractContextManager["Stage"]):
         self._profiler._native.stage_begin(self.name, self.scheduled)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._profiler._native.stage_end(self.name)
 
     def __call__(self, function: F) -> F:
@@ -152,7 +150,7 @@ class _Units(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         profiler, unit = self._profiler, self._unit
-        return _core.UnitIterator(self._items, lambda: profiler.tick(unit), lambda: profiler._native.end_units())
+        return _core.UnitIterator(self._items, lambda: profiler.tick(unit), profiler._end_units)
 
     def __len__(self) -> int:
         return len(self._items)  # type: ignore[arg-type]
@@ -237,9 +235,7 @@ class Profiler:
 
     def _make_native(self, world: _world.World) -> None:
         self._world = world
-        self._native = _core.Profiler(
-            rank=world.rank, world_size=world.world_size, parallel=world.parallel, **self._options
-        )
+        self._native = _core.Profiler(rank=world.rank, world_size=world.world_size, parallel=world.parallel, **self._options)
         self._started = False
         self._callbacks = CallbackThread(self._native, self._deliver) if self._on_trace_ready is not None else None
 
@@ -296,9 +292,7 @@ class Profiler:
             self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.stop(failed=kind is not None)
         if self._on_trace_ready is not None:
             self._wait_bounded()
@@ -324,6 +318,9 @@ class Profiler:
     def micro_batches(self, items: Iterable[T]) -> Iterable[T]:
         """The items; each loop body is one micro-batch."""
         return _Units(self, items, "micro_batch")
+
+    def _end_units(self) -> None:
+        self._native.end_units()
 
     # ---- results ----
 
@@ -471,4 +468,3 @@ def _after_fork_in_child() -> None:
 
 atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_after_fork_in_child)
-

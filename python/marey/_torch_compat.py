@@ -44,9 +44,7 @@ def supported_activities() -> set[ProfilerActivity]:
     return {ProfilerActivity.CPU}
 
 
-def schedule(
-    *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0
-) -> Schedule:
+def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0) -> Schedule:
     """torch.profiler.schedule: a function of the step's number, from 0, that gives the action."""
     if isinstance(skip_first_wait, bool):  # torch documents it as a switch
         skip_first_wait = int(skip_first_wait)
@@ -62,7 +60,7 @@ def schedule(
     )
 
 
-class record_function(_core.range):  # noqa: N801: torch's name
+class record_function(_core.range):  # noqa: N801 - torch's name
     """torch.profiler.record_function: a range with one text as its argument."""
 
     __slots__ = ()
@@ -168,7 +166,7 @@ def _as_schedule(given: Any) -> Schedule | Callable[[int], Any] | None:
     return given  # type: ignore[no-any-return]
 
 
-class profile(Profiler):  # noqa: N801: torch's name
+class profile(Profiler):  # noqa: N801 - torch's name
     """torch.profiler.profile: step() calls are counted from 0, and without a schedule everything from start to stop is one
     window. Leaving the `with` block, or stop(), returns when on_trace_ready has run. Marey's own arguments come after torch's.
     """
@@ -279,9 +277,7 @@ class profile(Profiler):  # noqa: N801: torch's name
             return super().__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.stop(failed=kind is not None)
 
     def _action_of(self, step: int, at_construction: bool = False) -> ProfilerAction:
@@ -328,13 +324,17 @@ class profile(Profiler):  # noqa: N801: torch's name
         return self.windows
 
     def events(self) -> Any:
-        raise NotImplementedError("marey.profile.events() is not supported yet; `marey dump --json` prints every event of a trace")
+        raise NotImplementedError(
+            "marey.profile.events() is not supported yet; `marey dump --json` prints every event of a trace"
+        )
 
     def export_chrome_trace(self, path: str, *args: object, **kwargs: object) -> None:
         """Not yet: the trace lies in its folder as a Perfetto trace already."""
         windows = self._sealed_windows()
         where = f"'{windows[-1].path}'" if windows else "the output folder"
-        self._not_yet("export_chrome_trace", f"'{path}' is not written; {where} is a Perfetto trace that ui.perfetto.dev opens as it is")
+        self._not_yet(
+            "export_chrome_trace", f"'{path}' is not written; {where} is a Perfetto trace that ui.perfetto.dev opens as it is"
+        )
 
     def export_stacks(self, path: str, metric: str = "self_cpu_time_total") -> None:
         self._not_yet("export_stacks", f"'{path}' is not written; stacks are not recorded yet")

@@ -12,10 +12,12 @@ from typing import Any
 
 from marey._log import log_once
 
+__all__ = ["source", "want_torch"]
+
 try:
-    from marey import _torch_source
+    from marey import _torch_source as source
 except ImportError:  # a package without the source: ranges and units are recorded, operators are not
-    _torch_source = None  # type: ignore[assignment]
+    source = None  # type: ignore[assignment]
 
 #: Contents that PyTorch's events belong to.
 _TORCH_CONTENTS = frozenset({"outline", "cpu", "shapes", "memory", "stack", "module"})
@@ -23,7 +25,7 @@ _TORCH_CONTENTS = frozenset({"outline", "cpu", "shapes", "memory", "stack", "mod
 
 def want_torch(contents: Sequence[str]) -> None:
     """A profiler with these contents starts."""
-    if _torch_source is None or _TORCH_CONTENTS.isdisjoint(contents):
+    if source is None or _TORCH_CONTENTS.isdisjoint(contents):
         return
     torch = sys.modules.get("torch")
     spec = getattr(torch, "__spec__", None)
@@ -35,8 +37,8 @@ def want_torch(contents: Sequence[str]) -> None:
 
 def _load() -> None:
     try:
-        _torch_source.ensure_loaded()
-    except Exception as error:  # noqa: BLE001: whatever it is, training goes on without operators
+        source.ensure_loaded()
+    except Exception as error:  # noqa: BLE001 - whatever it is, training goes on without operators
         log_once("torch source", f"PyTorch operators will not be recorded: {type(error).__name__}: {error}")
 
 
@@ -77,9 +79,7 @@ class _Finder(MetaPathFinder):
     def remove(cls) -> None:
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, cls)]
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != "torch" or self._looking:
             return None
         self._looking = True

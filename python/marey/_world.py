@@ -35,7 +35,7 @@ def _torch_ranks() -> tuple[int | None, int | None]:
     try:
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             return int(distributed.get_rank()), int(distributed.get_world_size())
-    except Exception as error:  # noqa: BLE001: whatever it is, the environment may still know
+    except Exception as error:  # noqa: BLE001 - whatever it is, the environment may still know
         log_once("world torch", f"cannot ask torch.distributed for the rank ({error}); RANK and WORLD_SIZE are used")
     return None, None
 
@@ -49,6 +49,6 @@ def _megatron_ranks() -> str | None:
             return None
         known = [(axis, getattr(state, function, None)) for axis, function in _AXES]
         return "-".join(f"{axis}{int(rank())}" for axis, rank in known if rank is not None) or None
-    except Exception as error:  # noqa: BLE001: the file is named without these ranks then
+    except Exception as error:  # noqa: BLE001 - the file is named without these ranks then
         log_once("world megatron", f"cannot ask Megatron for its parallel ranks ({error}); traces are named without them")
         return None
