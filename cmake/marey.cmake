@@ -10,6 +10,12 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 
+# A rebuild of what was built before costs nothing.
+find_program(MAREY_CCACHE ccache)
+if(MAREY_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER AND PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MAREY_CCACHE})
+endif()
+
 add_library(marey_options INTERFACE)
 target_compile_options(marey_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
 if(MAREY_WERROR)
