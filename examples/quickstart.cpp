@@ -13,7 +13,8 @@ double train(std::int64_t batch) {
 }
 
 int main() {
-  auto profiler = marey::Profiler::create({.schedule = {.wait = 1, .warmup = 1, .active = 2, .repeat = 1}, .role = "actor"});
+  auto profiler =
+      marey::Profiler::create({.schedule = {.wait = 1, .warmup = 1, .active = 2, .repeat = 1}, .role = "actor"});
   if (!profiler) return std::fprintf(stderr, "%s\n", profiler.error().message.c_str()), 1;
   marey::Lease lease(*profiler);
   double loss = 0;

@@ -6,8 +6,8 @@
 
 namespace ppo {
 
-/// A pole on a cart that is pushed left or right: one point of reward a step until it falls, leaves the track, or 500 steps
-/// have passed. The equations of Barto, Sutton and Anderson (1983), integrated by Euler steps of 20 ms.
+/// A pole on a cart that is pushed left or right: one point of reward a step until it falls, leaves the track, or 500
+/// steps have passed. The equations of Barto, Sutton and Anderson (1983), integrated by Euler steps of 20 ms.
 class CartPole {
  public:
   using State = std::array<float, 4>;  ///< position, velocity, angle, angular velocity

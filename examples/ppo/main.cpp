@@ -1,5 +1,5 @@
-// Proximal policy optimization on the cart-pole, profiled by two roles with a schedule each: two mini-batches of the actor's
-// update and two windows of one mini-batch of the critic's, out of hundreds.
+// Proximal policy optimization on the cart-pole, profiled by two roles with a schedule each: two mini-batches of the
+// actor's update and two windows of one mini-batch of the critic's, out of hundreds.
 
 #include <charconv>
 #include <cstdint>
@@ -71,7 +71,8 @@ void train(const Settings& settings, marey::Profiler& actor, marey::Profiler& cr
     }
     {
       Stage stage(critic, "critic_update", Counting::kScheduled);
-      for (const auto& batch : marey::mini_batches(critic, trainer.mini_batches())) trainer.update_critic(samples, batch);
+      for (const auto& batch : marey::mini_batches(critic, trainer.mini_batches()))
+        trainer.update_critic(samples, batch);
     }
     {
       Stage stage(actor, "actor_update", Counting::kScheduled);

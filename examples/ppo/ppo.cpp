@@ -158,7 +158,8 @@ void Trainer::update_critic(const Samples& samples, std::span<const std::size_t>
   {
     MAREY_RANGE("value_loss");
     const float share = 1.0F / static_cast<float>(batch.size());
-    for (std::size_t row = 0; row < batch.size(); ++row) gradient[row] = share * (values[row] - samples.returns[batch[row]]);
+    for (std::size_t row = 0; row < batch.size(); ++row)
+      gradient[row] = share * (values[row] - samples.returns[batch[row]]);
   }
   critic_.backward(gradient);
   critic_.update(kLearningRate);

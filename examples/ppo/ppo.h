@@ -14,7 +14,7 @@ namespace ppo {
 struct Samples {
   std::vector<CartPole::State> states;
   std::vector<int> actions;
-  std::vector<float> log_probabilities;      ///< of the actions, under the policy that chose them
+  std::vector<float> log_probabilities;  ///< of the actions, under the policy that chose them
   std::vector<float> values;
   std::vector<char> done;                    ///< the episode ended with this sample
   std::vector<CartPole::State> last_states;  ///< where each environment stands after its last sample

@@ -17,9 +17,7 @@ CRITIC_RANGES = ("forward", "value_loss", "backward", "optimizer")
 
 def run_program(program: Path, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAREY_")}
-    done = subprocess.run(
-        [str(program), *map(str, words)], capture_output=True, text=True, timeout=120, cwd=cwd, env=environment
-    )
+    done = subprocess.run([str(program), *map(str, words)], capture_output=True, text=True, timeout=120, cwd=cwd, env=environment)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -50,9 +48,7 @@ def test_the_actors_window_is_mini_batches_3_and_4_of_step_5(ppo: tuple[Path, st
     assert details(info, marey) == Counter({(5, mini, name): 1 for mini in (3, 4) for name in ACTOR_RANGES})
 
 
-def test_the_critics_windows_are_mini_batches_1_and_3_of_steps_5_and_10(
-    ppo: tuple[Path, str], marey: Callable[..., Any]
-) -> None:
+def test_the_critics_windows_are_mini_batches_1_and_3_of_steps_5_and_10(ppo: tuple[Path, str], marey: Callable[..., Any]) -> None:
     found = windows(ppo[0], marey, "critic")
     assert [(info["train_step"], info["first_unit"], info["last_unit"]) for info in found] == [
         (5, 1, 1),
@@ -101,15 +97,11 @@ def test_an_option_that_does_not_exist_is_refused(build_dir: Path, tmp_path: Pat
     assert done.stderr.startswith("usage: marey_ppo ")
 
 
-def test_the_readmes_sample_records_mini_batches_2_and_3(
-    build_dir: Path, tmp_path: Path, marey: Callable[..., Any]
-) -> None:
+def test_the_readmes_sample_records_mini_batches_2_and_3(build_dir: Path, tmp_path: Path, marey: Callable[..., Any]) -> None:
     run_program(build_dir / "bin" / "marey_quickstart", cwd=tmp_path)
     (info,) = windows(tmp_path / "marey-traces", marey, "actor")
     assert (info["first_unit"], info["last_unit"], info["complete"]) == (2, 3, True)
     names = Counter(
-        (event["mini_batch"], event["name"])
-        for event in marey("dump", info["path"], "--json")
-        if event["tier"] == "detail"
+        (event["mini_batch"], event["name"]) for event in marey("dump", info["path"], "--json") if event["tier"] == "detail"
     )
     assert names == Counter({(2, "forward"): 1, (3, "forward"): 1})

@@ -68,8 +68,8 @@ TEST(CppSchedule, TellsActionsAndFaults) {
   const Schedule schedule{.skip_first = 1, .wait = 1, .warmup = 1, .active = 2, .repeat = 1};
   std::vector<Action> actions;
   for (int i = 0; i < 7; ++i) actions.push_back(schedule.action(i));
-  EXPECT_EQ(actions, (std::vector<Action>{Action::kNone, Action::kNone, Action::kWarmup, Action::kRecord, Action::kRecordAndSave,
-                                          Action::kNone, Action::kNone}));
+  EXPECT_EQ(actions, (std::vector<Action>{Action::kNone, Action::kNone, Action::kWarmup, Action::kRecord,
+                                          Action::kRecordAndSave, Action::kNone, Action::kNone}));
   EXPECT_FALSE(schedule.validate());
   const Error error = Schedule{.wait = -3}.validate();
   EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);

@@ -27,10 +27,18 @@ class CppRangeTest : public CppApiTest {
       for (const trace::ArgValue& arg : trace.args_of(event)) {
         const std::string key = std::string(arg.key) + "=";
         switch (arg.type) {
-          case trace::ArgValue::Type::kInt: args.push_back(key + std::to_string(arg.int_value)); break;
-          case trace::ArgValue::Type::kDouble: args.push_back(key + std::to_string(arg.double_value)); break;
-          case trace::ArgValue::Type::kBool: args.push_back(key + (arg.int_value != 0 ? "true" : "false")); break;
-          case trace::ArgValue::Type::kString: args.push_back(key + "'" + std::string(arg.string_value) + "'"); break;
+          case trace::ArgValue::Type::kInt:
+            args.push_back(key + std::to_string(arg.int_value));
+            break;
+          case trace::ArgValue::Type::kDouble:
+            args.push_back(key + std::to_string(arg.double_value));
+            break;
+          case trace::ArgValue::Type::kBool:
+            args.push_back(key + (arg.int_value != 0 ? "true" : "false"));
+            break;
+          case trace::ArgValue::Type::kString:
+            args.push_back(key + "'" + std::string(arg.string_value) + "'");
+            break;
         }
       }
     }
@@ -62,12 +70,12 @@ TEST_F(CppRangeTest, ArgumentsKeepTheirTypes) {
   enum class Phase { kPrefill = 3 };
   const std::string text = "héllo";
   {
-    MAREY_RANGE("typed", arg("int", -7), arg("unsigned", std::size_t{9}), arg("double", 0.5), arg("float", 0.25F), arg("yes", true),
-                arg("enum", Phase::kPrefill), arg("literal", "abc"), arg("string", text), arg<"static">(11), arg<"word">("x"));
+    MAREY_RANGE("typed", arg("int", -7), arg("unsigned", std::size_t{9}), arg("double", 0.5), arg("float", 0.25F),
+                arg("yes", true), arg("enum", Phase::kPrefill), arg("literal", "abc"), arg("string", text),
+                arg<"static">(11), arg<"word">("x"));
   }
-  EXPECT_EQ(args_of(stop(), "typed"),
-            (Names{"int=-7", "unsigned=9", "double=0.500000", "float=0.250000", "yes=true", "enum=3", "literal='abc'",
-                   "string='héllo'", "static=11", "word='x'"}));
+  EXPECT_EQ(args_of(stop(), "typed"), (Names{"int=-7", "unsigned=9", "double=0.500000", "float=0.250000", "yes=true",
+                                             "enum=3", "literal='abc'", "string='héllo'", "static=11", "word='x'"}));
 }
 
 TEST_F(CppRangeTest, NamesMadeAtRunTimeSitesAndCategories) {
