@@ -178,7 +178,7 @@ def check_links(files: dict[Path, str]) -> Iterator[Breach]:
         if command.startswith(DEFINES) and words and "ALIAS" not in words and (part := part_of(file))
     }
     home["marey::marey"] = home.get("marey", "builtin")
-    for file, line, command, words in commands:
+    for file, line, _command, words in commands:
         if not words or "ALIAS" in words:
             continue
         user = home.get(words[0])

@@ -50,9 +50,7 @@ def torch_version() -> str | None:
     if folder is None:
         return None
     with contextlib.suppress(OSError):
-        match = re.search(
-            r"^__version__\s*(?::[^=]*)?=\s*['\"]([^'\"]+)['\"]", (folder / "version.py").read_text(), re.MULTILINE
-        )
+        match = re.search(r"^__version__\s*(?::[^=]*)?=\s*['\"]([^'\"]+)['\"]", (folder / "version.py").read_text(), re.MULTILINE)
         return match.group(1) if match else None
     return None
 
@@ -93,7 +91,9 @@ def _include_folder() -> Path | None:
 
 
 def _compiler() -> str | None:
-    return next((path for name in (os.environ.get("CXX"), "c++", "g++", "clang++") if name and (path := shutil.which(name))), None)
+    return next(
+        (path for name in (os.environ.get("CXX"), "c++", "g++", "clang++") if name and (path := shutil.which(name))), None
+    )
 
 
 def _candidates(version: str) -> Iterator[Path]:
@@ -142,7 +142,7 @@ def ensure_loaded() -> State:
         return State("torch not imported")
     try:
         _loaded = _load(version)
-    except Exception as error:  # noqa: BLE001: whatever it is, training goes on without operators
+    except Exception as error:  # noqa: BLE001 - whatever it is, training goes on without operators
         _loaded = State("unavailable", reason=f"{type(error).__name__}: {error}")
     if _loaded.state != "loaded":
         _core.source_unavailable("torch", _loaded.reason or "unknown reason")

@@ -6,15 +6,19 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
 #include "marey/marey.h"
-#include "range_type.h"
+#include "hot_types.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -37,6 +41,50 @@ using Numbers = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_
 
 marey_schedule to_schedule(const Numbers& n) {
   return {sizeof(marey_schedule), std::get<0>(n), std::get<1>(n), std::get<2>(n), std::get<3>(n), std::get<4>(n), std::get<5>(n)};
+}
+
+/// The interpreter is about to go: nobody waits any more. A thread that came back for the GIL after that would be killed
+/// in the middle of C++.
+std::atomic<bool> g_closing{false};
+std::atomic<int> g_waiting{0};
+
+struct Waiter {
+  Waiter() { ++g_waiting; }
+  ~Waiter() { --g_waiting; }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+};
+
+/// A time limit (negative: none) that is waited for in slices, to look at signals and at the end of the interpreter.
+class Deadline {
+ public:
+  explicit Deadline(double timeout_s) : limited_(timeout_s >= 0 && timeout_s < 1e9) {
+    if (limited_) at_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
+  }
+  [[nodiscard]] bool over() const { return limited_ && Clock::now() >= at_; }
+  [[nodiscard]] double slice_s() const {
+    constexpr double kSliceS = 0.1;
+    return limited_ ? std::clamp(std::chrono::duration<double>(at_ - Clock::now()).count(), 0.0, kSliceS) : kSliceS;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool limited_;
+  Clock::time_point at_ = Clock::now();
+};
+
+/// Ends every lease and waits for the files.
+void finish(double timeout_s) {
+  const nb::gil_scoped_release released;
+  marey_finish(timeout_s);
+}
+
+/// Sends every waiting thread home.
+void close_waiters() {
+  const nb::gil_scoped_release released;
+  g_closing = true;
+  const Deadline deadline(1.0);
+  while (g_waiting.load() > 0 && !deadline.over()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 class Profiler {
@@ -99,22 +147,38 @@ class Profiler {
   }
   void stage_begin(const std::string& name, bool scheduled) { marey_profiler_stage_begin(handle_, name.c_str(), scheduled ? 1 : 0); }
   void stage_end(const std::string& name) { marey_profiler_stage_end(handle_, name.c_str()); }
+  /// True: all is sealed. False: the time ran out. Signals are handled while it waits, so Ctrl-C works.
   bool wait(double timeout_s) {
-    const nb::gil_scoped_release released;
-    return marey_profiler_wait(handle_, timeout_s) == MAREY_OK;
+    const Waiter waiter;
+    const Deadline deadline(timeout_s);
+    while (true) {
+      int code = 0;
+      {
+        const nb::gil_scoped_release released;
+        code = marey_profiler_wait(handle_, deadline.slice_s());
+      }
+      if (code == MAREY_OK) return true;
+      if (deadline.over() || g_closing.load()) return false;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
   }
 
-  /// A dict; False when none can come any more; None when the time ran out.
-  nb::object next_window(std::uint64_t after, double timeout_s) {
+  /// (True, window as a dict); (True, None) when the time ran out; (False, None) when none can come any more.
+  nb::tuple next_window(std::uint64_t after, double timeout_s) {
+    const Waiter waiter;
+    const Deadline deadline(timeout_s);
     marey_window window{};
     window.size = sizeof window;
     int code = 0;
     {
+      // The GIL stays away until there is something to tell: a helper thread that only waits must not disturb training.
       const nb::gil_scoped_release released;
-      code = marey_profiler_next_window(handle_, after, timeout_s, &window);
+      do {
+        code = marey_profiler_next_window(handle_, after, deadline.slice_s(), &window);
+      } while (code == MAREY_EXHAUSTED && !deadline.over() && !g_closing.load());
     }
-    if (code == MAREY_NOT_FOUND) return nb::bool_(false);
-    if (code == MAREY_EXHAUSTED) return nb::none();
+    if (code == MAREY_NOT_FOUND) return nb::make_tuple(false, nb::none());
+    if (code == MAREY_EXHAUSTED) return nb::make_tuple(true, nb::none());
     check(code);
     nb::dict result;
     result["sequence"] = window.sequence;
@@ -132,7 +196,7 @@ class Profiler {
     result["events"] = window.events;
     result["lost"] = window.lost;
     result["bytes"] = window.bytes;
-    return result;
+    return nb::make_tuple(true, result);
   }
 
   nb::dict status() {
@@ -182,10 +246,8 @@ NB_MODULE(_core, module) {
       .def("wait", &Profiler::wait, "timeout_s"_a)
       .def("next_window", &Profiler::next_window, "after"_a, "timeout_s"_a)
       .def("status", &Profiler::status);
-  module.def("finish", [](double timeout_s) {
-    const nb::gil_scoped_release released;
-    marey_finish(timeout_s);
-  }, "timeout_s"_a);
+  module.def("finish", &finish, "timeout_s"_a);
+  module.def("close_waiters", &close_waiters);
   module.def("schedule_validate", [](const Numbers& numbers) {
     const marey_schedule schedule = to_schedule(numbers);
     check(marey_schedule_validate(&schedule));
@@ -205,5 +267,5 @@ NB_MODULE(_core, module) {
   }, "path"_a);
   module.def("source_unavailable", [](const std::string& name, const std::string& reason) { marey_source_unavailable(name.c_str(), reason.c_str()); },
              "name"_a, "reason"_a);
-  if (!add_range_type(module.ptr())) throw nb::python_error();
+  if (!add_range_type(module.ptr()) || !add_unit_iterator_type(module.ptr())) throw nb::python_error();
 }

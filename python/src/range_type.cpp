@@ -1,9 +1,11 @@
-#include "range_type.h"
+// `range` and `mark`. Closed shutter: a range loads the gate and its own depth, and nothing else.
 
-#include <cstring>
-#include <string>
-#include <vector>
+#include <cstddef>
+#include <cstdint>
 
+#include "args.h"
+#include "caller.h"
+#include "hot_types.h"
 #include "marey/detail/lane.h"
 #include "marey/marey.h"
 
@@ -14,266 +16,289 @@ using marey::detail::g_gate;
 using marey::detail::kGateUser;
 using marey::detail::SlotKind;
 
-constexpr std::size_t kMaxReprChars = 256;
-
-/// Arguments in the form of the C ABI, with the strings that they point to.
-struct Args {
-  std::vector<marey_arg> list;
-  std::vector<std::string> strings;
+enum class EntryKind : std::uint8_t {
+  kDropped,  ///< no room in the lane: there is nothing to end
+  kNested,   ///< ends on the thread it began on, in order
+  kAsync,    ///< may cross others; belongs to a frame
 };
 
-bool utf8_of(PyObject* text, std::string* out) {
-  Py_ssize_t size = 0;
-  const char* bytes = PyUnicode_AsUTF8AndSize(text, &size);
-  if (bytes != nullptr) {
-    out->assign(bytes, static_cast<std::size_t>(size));
-    return true;
-  }
-  // Lone surrogates do not encode; they are replaced like any other byte that is not UTF-8.
-  PyErr_Clear();
-  PyObject* encoded = PyUnicode_AsEncodedString(text, "utf-8", "replace");
-  if (encoded == nullptr) return false;
-  out->assign(PyBytes_AS_STRING(encoded), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded)));
-  Py_DECREF(encoded);
-  return true;
-}
-
-bool text_of(PyObject* value, std::string* out) {
-  if (PyUnicode_Check(value)) return utf8_of(value, out);
-  PyObject* text = PyObject_Repr(value);
-  if (text == nullptr) return false;
-  if (PyUnicode_GET_LENGTH(text) > static_cast<Py_ssize_t>(kMaxReprChars)) {
-    PyObject* cut = PyUnicode_Substring(text, 0, kMaxReprChars);
-    Py_DECREF(text);
-    text = cut;
-    if (text == nullptr) return false;
-  }
-  const bool ok = utf8_of(text, out);
-  Py_DECREF(text);
-  return ok;
-}
-
-bool convert_arg(PyObject* key, PyObject* value, Args* args) {
-  std::string name;
-  if (!utf8_of(key, &name)) return false;
-  marey_arg arg{};
-  arg.key = marey_intern(name.data(), name.size(), "arg");
-  if (PyBool_Check(value)) {
-    arg.type = MAREY_ARG_BOOL;
-    arg.value.i = value == Py_True ? 1 : 0;
-  } else if (PyLong_Check(value)) {
-    int overflow = 0;
-    arg.type = MAREY_ARG_INT;
-    arg.value.i = PyLong_AsLongLongAndOverflow(value, &overflow);
-    if (overflow != 0) {
-      arg.type = MAREY_ARG_STRING;  // larger than 64 bits: as text, never wrapped
-    } else if (arg.value.i == -1 && PyErr_Occurred() != nullptr) {
-      return false;
-    }
-  } else if (PyFloat_Check(value)) {
-    arg.type = MAREY_ARG_DOUBLE;
-    arg.value.d = PyFloat_AS_DOUBLE(value);
-  } else {
-    arg.type = MAREY_ARG_STRING;
-  }
-  args->strings.emplace_back();
-  if (arg.type == MAREY_ARG_STRING && !text_of(value, &args->strings.back())) return false;
-  args->list.push_back(arg);
-  return true;
-}
-
-bool convert_args(PyObject* kwargs, Args* args) {
-  if (kwargs == nullptr) return true;
-  PyObject* key = nullptr;
-  PyObject* value = nullptr;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(kwargs, &position, &key, &value) != 0) {
-    if (!convert_arg(key, value, args)) return false;
-  }
-  for (std::size_t i = 0; i < args->list.size(); ++i) {  // only now do the strings stay where they are
-    if (args->list[i].type != MAREY_ARG_STRING) continue;
-    args->list[i].value.s = args->strings[i].data();
-    args->list[i].string_size = args->strings[i].size();
-  }
-  return true;
-}
-
-bool name_and_kwargs(const char* what, PyObject* positional, PyObject** name) {
-  if (PyTuple_GET_SIZE(positional) != 1 || !PyUnicode_Check(PyTuple_GET_ITEM(positional, 0))) {
-    PyErr_Format(PyExc_TypeError, "marey.%s takes a name (str) and arguments by keyword, e.g. marey.%s(\"forward\", layer=3)", what, what);
-    return false;
-  }
-  *name = PyTuple_GET_ITEM(positional, 0);
-  return true;
-}
-
-/// One entry into a range that has not been left: by which thread, and what was recorded for it.
+/// One entry into a range that was recorded and has not been left.
 struct Entry {
-  unsigned long thread;
-  std::uint32_t token;
+  const void* owner;  ///< kAsync: the frame, or null for an ordinary one; else the thread
   std::uint64_t async_id;
+  EntryKind kind;
 };
 
 struct RangeObject {
   PyObject_HEAD
   PyObject* name;
-  std::uint32_t id;
+  PyObject* args;  ///< dict of the keyword arguments, or null
+  Entry* entries;  ///< `first`, or memory of our own when the object is nested in itself or shared by threads
   std::uint32_t depth;
-  Entry entry;                ///< the first entry, which is nearly always the only one
-  std::vector<Entry>* more;   ///< further ones: the object is nested in itself or used by several threads
-  Args* args;
+  std::uint32_t capacity;
+  std::uint32_t id;  ///< 0: not interned yet
+  Entry first;
 };
 
-/// True when an asyncio loop runs in this thread: then other coroutines' ranges may cross this one.
-bool loop_runs() {
-  static PyObject* get_running_loop = nullptr;
-  if (get_running_loop == nullptr) {
-    static PyObject* key = PyUnicode_InternFromString("asyncio");
-    PyObject* module = PyDict_GetItemWithError(PyImport_GetModuleDict(), key);
-    if (module == nullptr) {
-      PyErr_Clear();
-      return false;
-    }
-    get_running_loop = PyObject_GetAttrString(module, "_get_running_loop");
-    if (get_running_loop == nullptr) {
-      PyErr_Clear();
-      return false;
-    }
-  }
-  PyObject* loop = PyObject_CallNoArgs(get_running_loop);
-  if (loop == nullptr) {
-    PyErr_Clear();
-    return false;
-  }
-  const bool runs = loop != Py_None;
-  Py_DECREF(loop);
-  return runs;
+PyTypeObject g_range_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+RangeObject* as_range(PyObject* object) { return reinterpret_cast<RangeObject*>(object); }
+
+/// Identity of this thread, for as long as it runs.
+const void* this_thread() { return &marey::detail::t_cursor; }
+
+[[gnu::noinline]] bool grow(RangeObject* self) {
+  const std::uint32_t capacity = self->capacity * 2 + 2;
+  auto* grown = static_cast<Entry*>(PyMem_Malloc(capacity * sizeof(Entry)));
+  if (grown == nullptr) return false;
+  for (std::uint32_t i = 0; i < self->depth; ++i) grown[i] = self->entries[i];
+  if (self->entries != &self->first) PyMem_Free(self->entries);
+  self->entries = grown;
+  self->capacity = capacity;
+  return true;
 }
 
-void push(RangeObject* self, const Entry& entry) {
-  if (self->depth++ == 0) {
-    self->entry = entry;
-    return;
+/// Takes out the latest entry that this thread or frame made; false when it made none, i.e. the shutter was closed then.
+bool pop(RangeObject* self, Entry* out) {
+  const void* frame = nullptr;
+  bool frame_known = false;
+  for (std::uint32_t i = self->depth; i-- > 0;) {
+    const Entry& entry = self->entries[i];
+    if (entry.kind != EntryKind::kAsync) {
+      if (entry.owner != this_thread()) continue;
+    } else {
+      if (!frame_known) {
+        frame = current_caller().frame;
+        frame_known = true;
+      }
+      if (entry.owner != frame) continue;
+    }
+    *out = entry;
+    --self->depth;
+    for (std::uint32_t j = i; j < self->depth; ++j) self->entries[j] = self->entries[j + 1];
+    return true;
   }
-  if (self->more == nullptr) self->more = new std::vector<Entry>;
-  self->more->push_back(entry);
+  return false;
 }
 
-/// Takes out the latest entry of this thread (any entry when it has none: left on another thread).
-Entry pop(RangeObject* self) {
-  if (self->depth == 0) return Entry{0, 0, 0};
-  --self->depth;
-  if (self->more == nullptr || self->more->empty()) return self->entry;
-  const unsigned long thread = PyThread_get_thread_ident();
-  for (std::size_t i = self->more->size(); i-- > 0;) {
-    if ((*self->more)[i].thread != thread) continue;
-    const Entry found = (*self->more)[i];
-    self->more->erase(self->more->begin() + static_cast<std::ptrdiff_t>(i));
-    return found;
+/// Begins the range; false with a Python error set for what must not be swallowed.
+[[gnu::noinline]] bool begin(RangeObject* self, bool always_async, std::uint32_t gate) {
+  if (self->id == 0) {
+    self->id = name_id(self->name);
+    if (self->id == 0) return false;
   }
-  if (self->entry.thread == thread) {
-    const Entry found = self->entry;
-    self->entry = self->more->front();
-    self->more->erase(self->more->begin());
-    return found;
+  const Caller caller = current_caller();
+  const bool may_cross = always_async || caller.may_cross;
+  if (self->depth == self->capacity && !grow(self)) return true;  // no memory: this one is not recorded
+  if (self->args == nullptr && !may_cross) {
+    // The stamp is the last thing taken before the body runs.
+    self->entries[self->depth++] = {this_thread(), 0, EntryKind::kNested};
+    if (!marey::detail::append(marey::detail::ticks(gate), SlotKind::kBegin, self->id, EventClass::kUser)) {
+      self->entries[self->depth - 1].kind = EntryKind::kDropped;
+    }
+    return true;
   }
-  const Entry found = self->more->back();
-  self->more->pop_back();
-  return found;
+  Args args;
+  if (!args.add_all(self->args)) return false;  // ran Python code: other threads may have entered and left meanwhile
+  if (self->depth == self->capacity && !grow(self)) return true;
+  Entry entry{this_thread(), 0, EntryKind::kDropped};
+  if (may_cross) {
+    entry.async_id = marey_async_begin(self->id, args.data(), args.size());
+    if (entry.async_id != 0) entry.kind = EntryKind::kAsync;
+    if (entry.async_id != 0) entry.owner = caller.frame;
+  } else if (marey_range_begin(self->id, args.data(), args.size()) != 0) {
+    entry.kind = EntryKind::kNested;
+  }
+  self->entries[self->depth++] = entry;
+  return true;
+}
+
+[[gnu::noinline]] void end(RangeObject* self) {
+  // Stamped first: what follows is not part of the range. Relaxed: see g_gate.
+  const std::uint64_t now = marey::detail::ticks(g_gate.load(std::memory_order_relaxed));
+  Entry entry;
+  if (self->depth == 1 && self->entries[0].kind == EntryKind::kNested && self->entries[0].owner == this_thread()) {
+    self->depth = 0;
+    (void)marey::detail::append(now, SlotKind::kEnd, self->id, EventClass::kUser);
+  } else if (pop(self, &entry)) {
+    if (entry.kind == EntryKind::kNested) (void)marey::detail::append(now, SlotKind::kEnd, self->id, EventClass::kUser);
+    if (entry.kind == EntryKind::kAsync) marey_async_end(entry.async_id, self->id);
+  }
 }
 
 PyObject* range_enter(PyObject* object, PyObject*) {
-  auto* self = reinterpret_cast<RangeObject*>(object);
-  Entry entry{0, 0, 0};
-  // Relaxed: see g_gate.
   const std::uint32_t gate = g_gate.load(std::memory_order_relaxed);
-  if (self->depth != 0 || (gate & kGateUser) != 0) entry.thread = PyThread_get_thread_ident();
-  if ((gate & kGateUser) != 0) {
-    if (loop_runs()) {
-      entry.async_id = marey_async_begin(self->id, self->args->list.data(), self->args->list.size());
-    } else if (!self->args->list.empty()) {
-      entry.token = marey_range_begin(self->id, self->args->list.data(), self->args->list.size());
-    } else if (marey::detail::append(marey::detail::ticks(gate), SlotKind::kBegin, self->id, EventClass::kUser)) {
-      entry.token = self->id;
-    }
+  if ((gate & kGateUser) != 0) [[unlikely]] {
+    if (!begin(as_range(object), false, gate)) return nullptr;
   }
-  push(self, entry);
   Py_INCREF(object);
   return object;
 }
 
 PyObject* range_exit(PyObject* object, PyObject* const*, Py_ssize_t) {
-  auto* self = reinterpret_cast<RangeObject*>(object);
-  // Stamped first: what follows is not part of the range.
-  const std::uint32_t gate = g_gate.load(std::memory_order_relaxed);
-  if (self->depth == 1 && self->entry.token == 0 && self->entry.async_id == 0) {
-    self->depth = 0;
-    Py_RETURN_FALSE;
-  }
-  const std::uint64_t now = marey::detail::ticks(gate);
-  const Entry entry = pop(self);
-  if (entry.token != 0) {
-    (void)marey::detail::append(now, SlotKind::kEnd, entry.token, EventClass::kUser);
-  } else if (entry.async_id != 0) {
-    marey_async_end(entry.async_id, self->id);
-  }
-  Py_RETURN_FALSE;
-}
-
-/// For wrappers of generators and coroutines, whose lives cross other ranges.
-PyObject* range_begin_async(PyObject* object, PyObject*) {
-  auto* self = reinterpret_cast<RangeObject*>(object);
-  return PyLong_FromUnsignedLongLong(marey_async_begin(self->id, self->args->list.data(), self->args->list.size()));
-}
-
-PyObject* range_end_async(PyObject* object, PyObject* id) {
-  const unsigned long long value = PyLong_AsUnsignedLongLong(id);
-  if (value == static_cast<unsigned long long>(-1) && PyErr_Occurred() != nullptr) return nullptr;
-  marey_async_end(value, reinterpret_cast<RangeObject*>(object)->id);
+  if (as_range(object)->depth != 0) [[unlikely]] end(as_range(object));
   Py_RETURN_NONE;
 }
 
-PyObject* range_new(PyTypeObject* type, PyObject* positional, PyObject* kwargs) {
-  PyObject* name = nullptr;
-  if (!name_and_kwargs("range", positional, &name)) return nullptr;
-  auto* self = reinterpret_cast<RangeObject*>(type->tp_alloc(type, 0));
-  if (self == nullptr) return nullptr;
+// ---- async with: what is awaited is there at once ----
+
+struct ReadyObject {
+  PyObject_HEAD
+  PyObject* value;
+};
+
+PyTypeObject g_ready_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyAsyncMethods g_ready_async{};
+
+PyObject* make_ready(PyObject* value) {
+  auto* ready = PyObject_New(ReadyObject, &g_ready_type);
+  if (ready != nullptr) ready->value = Py_NewRef(value);
+  return reinterpret_cast<PyObject*>(ready);
+}
+
+void ready_dealloc(PyObject* object) {
+  Py_CLEAR(reinterpret_cast<ReadyObject*>(object)->value);
+  PyObject_Free(object);
+}
+
+PyObject* ready_next(PyObject* object) {
+  // A StopIteration's value is what `await` gives. Ranges and None are no tuples and no exceptions, so they go as they are.
+  PyErr_SetObject(PyExc_StopIteration, reinterpret_cast<ReadyObject*>(object)->value);
+  return nullptr;
+}
+
+PyObject* range_aenter(PyObject* object, PyObject*) {
+  const std::uint32_t gate = g_gate.load(std::memory_order_relaxed);
+  if ((gate & kGateUser) != 0 && !begin(as_range(object), true, gate)) return nullptr;
+  return make_ready(object);
+}
+
+PyObject* range_aexit(PyObject* object, PyObject* const*, Py_ssize_t) {
+  if (as_range(object)->depth != 0) end(as_range(object));
+  return make_ready(Py_None);
+}
+
+// ---- making one ----
+
+bool check_name(const char* what, PyObject* const* values, Py_ssize_t count) {
+  if (count == 1 && PyUnicode_Check(values[0])) return true;
+  if (count == 1) {
+    PyErr_Format(PyExc_TypeError, "marey.%s(): the name must be a str, not %.100s; write marey.%s(\"forward\")", what,
+                 Py_TYPE(values[0])->tp_name, what);
+  } else {
+    PyErr_Format(PyExc_TypeError, "marey.%s() takes a name (str) and arguments by keyword, e.g. marey.%s(\"forward\", layer=3)",
+                 what, what);
+  }
+  return false;
+}
+
+void set_up(RangeObject* self, PyObject* name, PyObject* args) {
   self->name = Py_NewRef(name);
+  self->args = args;
+  self->entries = &self->first;
   self->depth = 0;
-  self->more = nullptr;
-  self->args = new Args;
-  std::string text;
-  if (!utf8_of(name, &text) || !convert_args(kwargs, self->args)) {
-    Py_DECREF(reinterpret_cast<PyObject*>(self));
+  self->capacity = 1;
+  self->id = 0;
+}
+
+/// range("name", layer=3) without the detour over a tuple and tp_new.
+PyObject* range_vectorcall(PyObject*, PyObject* const* values, std::size_t count_and_flag, PyObject* keywords) {
+  const Py_ssize_t count = PyVectorcall_NARGS(count_and_flag);
+  if (!check_name("range", values, count)) return nullptr;
+  PyObject* args = nullptr;
+  if (keywords != nullptr && PyTuple_GET_SIZE(keywords) > 0) {
+    args = PyDict_New();
+    if (args == nullptr) return nullptr;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keywords); ++i) {
+      if (PyDict_SetItem(args, PyTuple_GET_ITEM(keywords, i), values[count + i]) != 0) {
+        Py_DECREF(args);
+        return nullptr;
+      }
+    }
+  }
+  RangeObject* self = PyObject_GC_New(RangeObject, &g_range_type);
+  if (self == nullptr) {
+    Py_XDECREF(args);
     return nullptr;
   }
-  self->id = marey_intern(text.data(), text.size(), nullptr);
+  set_up(self, values[0], args);
+  if (args != nullptr) PyObject_GC_Track(self);  // a name alone can be in no cycle
   return reinterpret_cast<PyObject*>(self);
 }
 
-int range_init(PyObject*, PyObject*, PyObject*) { return 0; }  // all is done by tp_new; arguments are taken there
-
-void range_dealloc(PyObject* object) {
-  auto* self = reinterpret_cast<RangeObject*>(object);
-  PyTypeObject* type = Py_TYPE(object);
-  Py_CLEAR(self->name);
-  delete self->more;
-  delete self->args;
-  type->tp_free(object);
-  Py_DECREF(type);
+PyObject* range_new(PyTypeObject* type, PyObject* positional, PyObject* keywords) {
+  PyObject* const* values = &PyTuple_GET_ITEM(positional, 0);
+  if (!check_name("range", values, PyTuple_GET_SIZE(positional))) return nullptr;
+  PyObject* args = nullptr;
+  if (keywords != nullptr && PyDict_GET_SIZE(keywords) > 0) {
+    args = PyDict_Copy(keywords);
+    if (args == nullptr) return nullptr;
+  }
+  PyObject* object = type->tp_alloc(type, 0);
+  if (object == nullptr) {
+    Py_XDECREF(args);
+    return nullptr;
+  }
+  set_up(as_range(object), values[0], args);
+  return object;
 }
 
-PyObject* range_repr(PyObject* object) { return PyUnicode_FromFormat("marey.range(%R)", reinterpret_cast<RangeObject*>(object)->name); }
-PyObject* range_name(PyObject* object, void*) { return Py_NewRef(reinterpret_cast<RangeObject*>(object)->name); }
+int range_traverse(PyObject* object, visitproc visit, void* arg) {
+  Py_VISIT(as_range(object)->args);
+  return 0;
+}
 
-PyObject* mark(PyObject*, PyObject* positional, PyObject* kwargs) {
-  PyObject* name = nullptr;
-  if (!name_and_kwargs("mark", positional, &name)) return nullptr;
+int range_clear(PyObject* object) {
+  Py_CLEAR(as_range(object)->args);
+  return 0;
+}
+
+void range_dealloc(PyObject* object) {
+  PyObject_GC_UnTrack(object);
+  RangeObject* self = as_range(object);
+  Py_CLEAR(self->name);
+  Py_CLEAR(self->args);
+  if (self->entries != &self->first) PyMem_Free(self->entries);
+  Py_TYPE(object)->tp_free(object);
+}
+
+PyObject* range_repr(PyObject* object) { return PyUnicode_FromFormat("marey.range(%R)", as_range(object)->name); }
+PyObject* range_name(PyObject* object, void*) { return Py_NewRef(as_range(object)->name); }
+
+/// Copies and pickles are made from the name and the arguments; entries stay behind.
+PyObject* range_getnewargs_ex(PyObject* object, PyObject*) {
+  PyObject* args = as_range(object)->args == nullptr ? PyDict_New() : PyDict_Copy(as_range(object)->args);
+  if (args == nullptr) return nullptr;
+  return Py_BuildValue("(O)N", as_range(object)->name, args);
+}
+
+/// @range("name"): what is wrapped, and how, is decided in Python.
+PyObject* range_call(PyObject* object, PyObject* positional, PyObject* keywords) {
+  static PyObject* decorate = nullptr;
+  if (decorate == nullptr) {
+    PyObject* module = PyImport_ImportModule("marey._decorate");
+    if (module == nullptr) return nullptr;
+    decorate = PyObject_GetAttrString(module, "decorate");
+    Py_DECREF(module);
+    if (decorate == nullptr) return nullptr;
+  }
+  if (PyTuple_GET_SIZE(positional) != 1 || (keywords != nullptr && PyDict_GET_SIZE(keywords) != 0)) {
+    PyErr_SetString(PyExc_TypeError, "a marey.range is called with the one function that it decorates");
+    return nullptr;
+  }
+  return PyObject_CallFunctionObjArgs(decorate, object, PyTuple_GET_ITEM(positional, 0), nullptr);
+}
+
+PyObject* mark(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* keywords) {
+  if (!check_name("mark", values, count)) return nullptr;
   if ((g_gate.load(std::memory_order_relaxed) & kGateUser) == 0) Py_RETURN_NONE;
-  std::string text;
+  const std::uint32_t id = name_id(values[0]);
+  if (id == 0) return nullptr;
   Args args;
-  if (!utf8_of(name, &text) || !convert_args(kwargs, &args)) return nullptr;
-  marey_mark(marey_intern(text.data(), text.size(), nullptr), args.list.data(), args.list.size());
+  for (Py_ssize_t i = 0; keywords != nullptr && i < PyTuple_GET_SIZE(keywords); ++i) {
+    if (!args.add(PyTuple_GET_ITEM(keywords, i), values[count + i])) return nullptr;
+  }
+  marey_mark(id, args.data(), args.size());
   Py_RETURN_NONE;
 }
 
@@ -282,32 +307,57 @@ PyObject* mark(PyObject*, PyObject* positional, PyObject* kwargs) {
 PyMethodDef range_methods[] = {
     {"__enter__", range_enter, METH_NOARGS, "Begin the range on this thread."},
     {"__exit__", reinterpret_cast<PyCFunction>(range_exit), METH_FASTCALL, "End the range; exceptions pass."},
-    {"_begin_async", range_begin_async, METH_NOARGS, "Begin a range that may cross others; returns its id."},
-    {"_end_async", range_end_async, METH_O, "End the range of this id."},
+    {"__aenter__", range_aenter, METH_NOARGS, "Begin a range that may cross others."},
+    {"__aexit__", reinterpret_cast<PyCFunction>(range_aexit), METH_FASTCALL, "End it; exceptions pass."},
+    {"__getnewargs_ex__", range_getnewargs_ex, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
-PyMethodDef mark_method = {"mark", reinterpret_cast<PyCFunction>(mark), METH_VARARGS | METH_KEYWORDS,
-                           "mark(name, **args): record an instant on this thread."};
+PyMethodDef mark_method = {"mark", reinterpret_cast<PyCFunction>(mark), METH_FASTCALL | METH_KEYWORDS,
+                           "mark(name, **args)\n--\n\nRecord an instant on this thread."};
 #pragma GCC diagnostic pop
 
-PyGetSetDef range_getset[] = {{"name", range_name, nullptr, "The range's name.", nullptr}, {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef range_getset[] = {{"name", range_name, nullptr, "The range's name.", nullptr},
+                              {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-PyType_Slot range_slots[] = {{Py_tp_doc, const_cast<char*>("A named stretch of time on one thread.")},
-                             {Py_tp_new, reinterpret_cast<void*>(range_new)},
-                             {Py_tp_init, reinterpret_cast<void*>(range_init)},
-                             {Py_tp_dealloc, reinterpret_cast<void*>(range_dealloc)},
-                             {Py_tp_repr, reinterpret_cast<void*>(range_repr)},
-                             {Py_tp_methods, range_methods},
-                             {Py_tp_getset, range_getset},
-                             {0, nullptr}};
+bool ready_types() {
+  g_ready_async.am_await = [](PyObject* object) { return Py_NewRef(object); };
+  PyTypeObject& ready = g_ready_type;
+  ready.tp_name = "marey._core.Ready";
+  ready.tp_basicsize = sizeof(ReadyObject);
+  ready.tp_flags = Py_TPFLAGS_DEFAULT;
+  ready.tp_dealloc = ready_dealloc;
+  ready.tp_as_async = &g_ready_async;
+  ready.tp_iter = PyObject_SelfIter;
+  ready.tp_iternext = ready_next;
+  if (PyType_Ready(&ready) != 0) return false;
 
-PyType_Spec range_spec = {"marey._core.Range", sizeof(RangeObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, range_slots};
+  // A static type: only these can have a tp_vectorcall before Python 3.14.
+  PyTypeObject& range = g_range_type;
+  range.tp_name = "marey._core.range";
+  range.tp_doc = "range(name, /, **args)\n--\n\nA named stretch of time: a context manager, an async one and a decorator.";
+  range.tp_basicsize = sizeof(RangeObject);
+  range.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
+  range.tp_new = range_new;
+  range.tp_vectorcall = range_vectorcall;
+  range.tp_free = PyObject_GC_Del;
+  range.tp_dealloc = range_dealloc;
+  range.tp_traverse = range_traverse;
+  range.tp_clear = range_clear;
+  range.tp_call = range_call;
+  range.tp_repr = range_repr;
+  range.tp_methods = range_methods;
+  range.tp_getset = range_getset;
+  return PyType_Ready(&range) == 0;
+}
 
 }  // namespace
 
 bool add_range_type(PyObject* module) {
-  PyObject* type = PyType_FromSpec(&range_spec);
-  if (type == nullptr || PyModule_AddObject(module, "Range", type) != 0) return false;
+  if (!prepare_caller() || !ready_types()) return false;
+  if (PyModule_AddObjectRef(module, "range", reinterpret_cast<PyObject*>(&g_range_type)) != 0) return false;
   PyObject* function = PyCFunction_New(&mark_method, nullptr);
-  return function != nullptr && PyModule_AddObject(module, "mark", function) == 0;
+  if (function == nullptr) return false;
+  const int added = PyModule_AddObjectRef(module, "mark", function);
+  Py_DECREF(function);
+  return added == 0;
 }

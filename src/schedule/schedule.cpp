@@ -11,6 +11,9 @@ namespace {
 /// Large enough for any run, small enough that no sum or product of a few of them overflows where it must not.
 constexpr std::int64_t kMaxNumber = std::int64_t{1} << 40;
 
+/// Units past this are never recorded: no sum below overflows, and no run counts so far.
+constexpr std::int64_t kLastUnit = std::int64_t{1} << 60;
+
 struct Field {
   std::string_view name;
   std::int64_t Schedule::*member;
@@ -122,7 +125,7 @@ std::string to_string(const Schedule& schedule) {
 }
 
 Action action_of(const Schedule& s, std::int64_t number) {
-  if (number < 0) return Action::kNone;
+  if (number < 0 || number > kLastUnit) return Action::kNone;
   if (s.active == 0) return Action::kRecord;
   if (number < s.skip_first) return Action::kNone;
   if (const auto end = end_of(s); end && number >= *end) return Action::kNone;
@@ -134,6 +137,7 @@ Action action_of(const Schedule& s, std::int64_t number) {
 
 std::optional<std::int64_t> next_change(const Schedule& s, std::int64_t number) {
   if (number < 0) number = -1;
+  if (number > kLastUnit - 8 * kMaxNumber) return std::nullopt;
   if (s.active == 0) return number < 0 ? std::optional<std::int64_t>(0) : std::nullopt;
   const Action now = action_of(s, number);
   std::int64_t at = number < 0 ? 0 : number;

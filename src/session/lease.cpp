@@ -123,31 +123,31 @@ trace::WindowWriter* Lease::open_writer(WindowState& state, const Environment& e
 void Lease::begin_window(const Control& control, const Environment& environment) {
   windows_.emplace_back();
   WindowState& state = windows_.back();
-  state.planned = control.planned;
+  state.planned = control.extra->planned;
   state.last_unit_end_ticks = control.ticks;
   const recorder::TickMap map = environment.calibration->map_now(&state.anchor);
   state.info = options_.info;
   trace::TraceInfo& info = state.info;
   info.kind = trace::TraceKind::kWindow;
-  info.stage = control.text;
-  info.train_step = control.train_step;
-  info.planned_units = control.planned;
+  info.stage = control.extra->text;
+  info.train_step = control.extra->train_step;
+  info.planned_units = control.extra->planned;
   info.id = random_id();
   info.begin_ns = map.to_ns(control.ticks);
   info.begin_unix_ns = state.anchor.clocks.realtime_ns - (state.anchor.clocks.monotonic_ns - info.begin_ns);
   info.ticks_per_ns = map.ticks_per_ns();
   info.event_cost_ns = environment.event_cost_ns;
-  info.sources = control.sources;
+  info.sources = control.extra->sources;
   if (options_.has_schedule) {
     info.unit = options_.unit;
     info.first_unit = control.number;
-    info.last_unit = control.number + control.planned - 1;
+    info.last_unit = control.number + control.extra->planned - 1;
   } else {
     info.unit.reset();
     info.schedule.active = 0;
   }
   state.window = std::make_unique<Window>(
-      Window::Options{control.window_id, control.ticks, options_.class_mask, map}, [this, &environment](Window& window) -> trace::WindowWriter* {
+      Window::Options{control.extra->window_id, control.ticks, options_.class_mask, map}, [this, &environment](Window& window) -> trace::WindowWriter* {
         WindowState* mine = find(window.id());
         trace::WindowWriter* writer = open_writer(*mine, environment);
         if (writer != nullptr) {
@@ -169,7 +169,7 @@ void Lease::prepare(const Control& control, const Environment& environment) {
   if (control.kind == Control::Kind::kWindowBegin) {
     begin_window(control, environment);
   } else if (control.kind == Control::Kind::kWindowEnd) {
-    if (WindowState* state = find(control.window_id)) state->window->set_end(control.ticks);
+    if (WindowState* state = find(control.extra->window_id)) state->window->set_end(control.ticks);
   }
 }
 
@@ -203,7 +203,7 @@ void Lease::apply(const Control& control, const Environment& environment) {
       break;
     case Control::Kind::kUnitCancel: skeleton_.unit_cancel(control.ticks, control.unit); break;
     case Control::Kind::kWindowBegin:
-      if (WindowState* state = find(control.window_id)) {
+      if (WindowState* state = find(control.extra->window_id)) {
         state->ordered = true;
         replay_into(*state);
       }
@@ -214,22 +214,22 @@ void Lease::apply(const Control& control, const Environment& environment) {
 }
 
 void Lease::end_window(const Control& control) {
-  WindowState* state = find(control.window_id);
+  WindowState* state = find(control.extra->window_id);
   if (state == nullptr) return;
   state->ended = true;
   trace::TraceInfo& info = state->info;
   const std::uint64_t last_event_ticks = state->window->last_event_ticks();
-  const bool unit_in_flight = last_event_ticks >= state->last_unit_end_ticks && last_event_ticks != 0 && !control.complete &&
-                              !control.discard_if_no_unit;
-  info.recorded_units = control.recorded + (control.count_unit_in_flight && unit_in_flight ? 1 : 0);
-  info.complete = options_.has_schedule ? state->planned > 0 && info.recorded_units == state->planned : control.complete;
-  info.end_reason = control.text;
+  const bool unit_in_flight = last_event_ticks >= state->last_unit_end_ticks && last_event_ticks != 0 && !control.extra->complete &&
+                              !control.extra->discard_if_no_unit;
+  info.recorded_units = control.extra->recorded + (control.extra->count_unit_in_flight && unit_in_flight ? 1 : 0);
+  info.complete = options_.has_schedule ? state->planned > 0 && info.recorded_units == state->planned : control.extra->complete;
+  info.end_reason = control.extra->text;
   info.end_ns = state->window->map().to_ns(control.ticks);
   if (info.first_unit) {
-    const std::int64_t whole = *info.first_unit + control.recorded - 1;
+    const std::int64_t whole = *info.first_unit + control.extra->recorded - 1;
     info.last_unit = std::max(*info.first_unit, unit_in_flight ? whole + 1 : whole);
   }
-  state->discard = control.discard_if_no_unit && info.recorded_units == 0;
+  state->discard = control.extra->discard_if_no_unit && info.recorded_units == 0;
   if (state->writer == nullptr) return;
   // Stages and units that go on after the window end with it, in its file.
   while (!state->skeleton_open.empty()) {
@@ -250,28 +250,28 @@ void Lease::start_skeleton_trace(const Control& control, const Environment& envi
   trace::TraceInfo& info = state.info;
   info = options_.info;
   info.kind = trace::TraceKind::kSkeleton;
-  info.train_step = control.train_step;
+  info.train_step = control.extra->train_step;
   if (!options_.has_schedule) info.unit.reset();
   info.id = random_id();
   info.begin_ns = map.to_ns(control.ticks);
   info.begin_unix_ns = state.anchor.clocks.realtime_ns - (state.anchor.clocks.monotonic_ns - info.begin_ns);
   info.ticks_per_ns = map.ticks_per_ns();
   info.event_cost_ns = environment.event_cost_ns;
-  info.sources = control.sources;
+  info.sources = control.extra->sources;
   open_writer(state, environment);
 }
 
 void Lease::finish(const Control& control, const Environment& environment) {
   skeleton_.finish(control.ticks);
   ended_ = true;
-  nothing_ = control.nothing;
+  nothing_ = control.extra->nothing;
   if (!skeleton_trace_) return;
   WindowState& state = *skeleton_trace_;
   state.ended = true;
   state.window->set_end(control.ticks);
-  state.info.end_reason = control.text;
+  state.info.end_reason = control.extra->text;
   state.info.end_ns = state.window->map().to_ns(control.ticks);
-  state.info.complete = control.complete;
+  state.info.complete = control.extra->complete;
   if (state.writer) seal(state, environment);
   skeleton_trace_.reset();
 }

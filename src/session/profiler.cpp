@@ -99,8 +99,14 @@ Profiler::~Profiler() {
 Control Profiler::control(Control::Kind kind) const {
   Control control;
   control.kind = kind;
-  control.lease = lease_;
+  control.lease = lease_.get();
   return control;
+}
+
+Control Profiler::control_with_extra(Control::Kind kind) const {
+  Control with = control(kind);
+  with.extra = std::make_unique<Control::Extra>();
+  return with;
 }
 
 std::int64_t Profiler::label(Unit unit) const {
@@ -135,7 +141,7 @@ void Profiler::settle_quiet_steps() {
   ticked_[index_of(options_.unit)] = true;
 }
 
-void Profiler::begin_units(std::vector<Control>* controls, Unit from) {
+void Profiler::begin_units(ControlBatch* controls, Unit from) {
   for (int u = static_cast<int>(from); u <= static_cast<int>(Unit::kMicroBatch); ++u) {
     const auto unit = static_cast<Unit>(u);
     if (unit != Unit::kTrainStep && !units_current_) return;
@@ -146,55 +152,57 @@ void Profiler::begin_units(std::vector<Control>* controls, Unit from) {
     // Unknown so far whether the program counts train steps: known at the first tick of one.
     begin.tentative = unit == Unit::kTrainStep && options_.unit != Unit::kTrainStep && !train_step_base_ &&
                       !ticked_[index_of(Unit::kTrainStep)];
-    controls->push_back(std::move(begin));
+    controls->add(std::move(begin));
   }
 }
 
-void Profiler::cancel_units(std::vector<Control>* controls) {
+void Profiler::cancel_units(ControlBatch* controls) {
   if (!units_current_) return;
   Control cancel = control(Control::Kind::kUnitCancel);
   cancel.unit = Unit::kMiniBatch;
-  controls->push_back(std::move(cancel));
+  controls->add(std::move(cancel));
   numbers_[index_of(Unit::kMiniBatch)] = 0;
   numbers_[index_of(Unit::kMicroBatch)] = 0;
 }
 
 Control Profiler::window_end(const Change& change) {
-  Control end = control(Control::Kind::kWindowEnd);
-  end.window_id = window_->id;
-  end.recorded = window_->recorded;
-  end.complete = options_.schedule ? window_->recorded == window_->planned : !change.failed;
-  end.count_unit_in_flight = change.stopping && !change.failed && options_.schedule &&
-                             window_->recorded + 1 == window_->planned && !ticked_[index_of(options_.unit)];
-  end.discard_if_no_unit = change.units_over;
-  end.text = end.complete && !change.stopping ? "schedule" : change.window_reason;
+  Control end = control_with_extra(Control::Kind::kWindowEnd);
+  Control::Extra& extra = *end.extra;
+  extra.window_id = window_->id;
+  extra.recorded = window_->recorded;
+  extra.complete = options_.schedule ? window_->recorded == window_->planned : !change.failed;
+  extra.count_unit_in_flight = change.stopping && !change.failed && options_.schedule &&
+                               window_->recorded + 1 == window_->planned && !ticked_[index_of(options_.unit)];
+  extra.discard_if_no_unit = change.units_over;
+  extra.text = extra.complete && !change.stopping ? "schedule" : change.window_reason;
   window_.reset();
   return end;
 }
 
 Control Profiler::window_begin() {
   window_ = OpenWindow{++windows_begun_, position(), 0, 0};
-  Control begin = control(Control::Kind::kWindowBegin);
-  begin.window_id = window_->id;
+  Control begin = control_with_extra(Control::Kind::kWindowBegin);
+  Control::Extra& extra = *begin.extra;
+  extra.window_id = window_->id;
   if (options_.schedule) {
     begin.number = label(options_.unit);
     // A window may begin in the middle of its active units when the profiler was started there.
     std::int64_t last = position();
     if (schedule::action_of(*options_.schedule, last) == Action::kRecord) last = *schedule::next_change(*options_.schedule, last);
-    window_->planned = begin.planned = last - position() + 1;
+    window_->planned = extra.planned = last - position() + 1;
   }
   if (train_step_base_ || ticked_[index_of(Unit::kTrainStep)] || options_.unit == Unit::kTrainStep) {
-    begin.train_step = label(Unit::kTrainStep);
+    extra.train_step = label(Unit::kTrainStep);
   }
   for (const Stage& stage : stages_) {
-    if (stage.scheduled) begin.text = stage.text;
+    if (stage.scheduled) extra.text = stage.text;
   }
-  begin.sources = session_.sources().states();
+  extra.sources = session_.sources().states();
   results_->expect();
   return begin;
 }
 
-void Profiler::transition(std::unique_lock<std::mutex>& lock, std::vector<Control> ending, std::vector<Control> beginning,
+void Profiler::transition(std::unique_lock<std::mutex>& lock, ControlBatch ending, ControlBatch beginning,
                           const Change& change) {
   const Action before = action_;
   const Action next = action_now();
@@ -207,18 +215,22 @@ void Profiler::transition(std::unique_lock<std::mutex>& lock, std::vector<Contro
   const bool armed_before = before != Action::kNone;
   const bool armed_after = next != Action::kNone;
   const bool ends = table.close_window && window_.has_value();
-  if (ends) ending.insert(ending.begin() + static_cast<std::ptrdiff_t>(change.units_over ? 0 : ending.size()), window_end(change));
-  ending.insert(ending.end(), std::make_move_iterator(beginning.begin()), std::make_move_iterator(beginning.end()));
+  // A unit that a tick ended belongs to the window that ends with it; one that is cancelled does not.
+  ControlBatch batch;
+  if (ends && change.units_over) batch.add(window_end(change));
+  batch.add(std::move(ending));
+  if (ends && !change.units_over) batch.add(window_end(change));
+  batch.add(std::move(beginning));
 
   const bool opens = records(next) && !window_;
   if (opens && armed_before) {
     // Back to back, or out of the warm-up: the old unit's end is the window's begin, to the tick.
-    ending.push_back(window_begin());
-    ends ? session_.post_window_end(std::move(ending)) : session_.post_window_begin(std::move(ending));
+    batch.add(window_begin());
+    ends ? session_.post_window_end(std::move(batch)) : session_.post_window_begin(std::move(batch));
   } else if (ends) {
-    session_.post_window_end(std::move(ending));
-  } else if (!ending.empty()) {
-    session_.post(std::move(ending));
+    session_.post_window_end(std::move(batch));
+  } else if (!batch.empty()) {
+    session_.post(std::move(batch));
   }
 
   const bool warms = next == Action::kWarmup;
@@ -235,8 +247,8 @@ void Profiler::transition(std::unique_lock<std::mutex>& lock, std::vector<Contro
   // The window begins once every source has confirmed that it is armed; if another thread moved on meanwhile, its own
   // transition has done what the state needs.
   if (opens && !armed_before && running_ && !window_ && (epoch_ == epoch || records(action_))) {
-    std::vector<Control> begin;
-    begin.push_back(window_begin());
+    ControlBatch begin;
+    begin.add(window_begin());
     session_.post_window_begin(std::move(begin));
   }
 }
@@ -287,11 +299,12 @@ void Profiler::start(std::optional<std::int64_t> train_step) {
   results_->expect();
   results_->set_message("");
 
-  std::vector<Control> first;
-  Control begin = control(Control::Kind::kLeaseBegin);
-  begin.train_step = train_step;
-  begin.sources = session_.sources().states();
-  first.push_back(std::move(begin));
+  ControlBatch first;
+  Control begin = control_with_extra(Control::Kind::kLeaseBegin);
+  begin.extra->lease = lease_;
+  begin.extra->train_step = train_step;
+  begin.extra->sources = session_.sources().states();
+  first.add(std::move(begin));
   const bool counted = units_current_;
   units_current_ = false;
   begin_units(&first, Unit::kTrainStep);
@@ -299,7 +312,7 @@ void Profiler::start(std::optional<std::int64_t> train_step) {
   session_.post(std::move(first));
   if (!options_.quiet) log_plan();
 
-  std::vector<Control> units;
+  ControlBatch units;
   begin_units(&units, Unit::kMiniBatch);
   transition(lock, {}, std::move(units), {});
   grant_quiet_steps();
@@ -327,8 +340,8 @@ void Profiler::tick(Unit unit) {
     Control end = control(Control::Kind::kUnitEnd);
     end.unit = unit;
     end.number = label(unit);
-    std::vector<Control> ending;
-    ending.push_back(std::move(end));
+    ControlBatch ending;
+    ending.add(std::move(end));
 
     loop_over_ = false;
     ++numbers_[index_of(unit)];
@@ -343,10 +356,10 @@ void Profiler::tick(Unit unit) {
       change.window_reason = "units_restarted";
     }
     step_matched_ = step_matched_ || applies_here();
-    std::vector<Control> beginning;
+    ControlBatch beginning;
     begin_units(&beginning, unit);
     if (unit > options_.unit) {
-      ending.insert(ending.end(), std::make_move_iterator(beginning.begin()), std::make_move_iterator(beginning.end()));
+      ending.add(std::move(beginning));
       session_.post(std::move(ending));
     } else {
       transition(lock, std::move(ending), std::move(beginning), change);
@@ -372,7 +385,7 @@ void Profiler::stage_begin(const std::string& name, bool scheduled) {
     const bool inside = std::any_of(stages_.begin(), stages_.end(), [](const Stage& stage) { return stage.scheduled; });
     scheduled = scheduled && !inside;  // units are counted by the outermost scheduled stage
     const std::uint32_t id = event::names().intern(name, event::kStageCategory);
-    std::vector<Control> ending;
+    ControlBatch ending;
     if (scheduled) {
       // From the first scheduled stage on, units are counted in scheduled stages alone.
       cancel_units(&ending);
@@ -383,10 +396,10 @@ void Profiler::stage_begin(const std::string& name, bool scheduled) {
       numbers_[index_of(Unit::kMicroBatch)] = 0;
     }
     stages_.push_back({id, name, scheduled});
-    std::vector<Control> beginning;
+    ControlBatch beginning;
     Control begin = control(Control::Kind::kStageBegin);
     begin.name = id;
-    beginning.push_back(std::move(begin));
+    beginning.add(std::move(begin));
     if (scheduled) {
       begin_units(&beginning, Unit::kMiniBatch);
       const bool restarts = options_.unit != Unit::kTrainStep && options_.schedule;
@@ -406,11 +419,11 @@ void Profiler::stage_end(const std::string& name) {
   if (running_ && found != stages_.rend()) {
     const auto first = std::prev(found.base());
     const bool was_scheduled = std::any_of(first, stages_.end(), [](const Stage& stage) { return stage.scheduled; });
-    std::vector<Control> ending;
+    ControlBatch ending;
     if (was_scheduled) cancel_units(&ending);
     Control end = control(Control::Kind::kStageEnd);
     end.name = first->name;
-    ending.push_back(std::move(end));
+    ending.add(std::move(end));
     stages_.erase(first, stages_.end());
     if (was_scheduled) {
       units_current_ = false;
@@ -429,16 +442,16 @@ void Profiler::stop(const char* reason) {
   if (running_) {
     // State first: whatever happens below, the profiler is stopped and can be started again.
     const bool failed = std::string_view(reason) != "stop";
-    Control end = control(Control::Kind::kLeaseEnd);
-    end.text = reason;
-    end.complete = !failed;
-    end.nothing = why_nothing(std::string_view(reason) == "exception");
+    Control end = control_with_extra(Control::Kind::kLeaseEnd);
+    end.extra->text = reason;
+    end.extra->complete = !failed;
+    end.extra->nothing = why_nothing(std::string_view(reason) == "exception");
     running_ = false;
     stages_.clear();
     const bool over = loop_over_ && options_.schedule;
     loop_over_ = false;
-    std::vector<Control> beginning;
-    beginning.push_back(std::move(end));
+    ControlBatch beginning;
+    beginning.add(std::move(end));
     Change change;
     change.window_reason = reason;
     change.stopping = true;

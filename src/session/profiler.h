@@ -104,16 +104,17 @@ class Profiler {
   Profiler(Session& session, Options options, Contents contents);
   void settle_quiet_steps();
   void grant_quiet_steps();
-  void begin_units(std::vector<Control>* controls, schedule::Unit from);
-  void cancel_units(std::vector<Control>* controls);
+  void begin_units(ControlBatch* controls, schedule::Unit from);
+  void cancel_units(ControlBatch* controls);
   [[nodiscard]] schedule::Action action_now() const;
   [[nodiscard]] bool applies_here() const;
   [[nodiscard]] std::int64_t position() const { return numbers_[static_cast<std::size_t>(options_.unit)]; }
   [[nodiscard]] std::int64_t label(schedule::Unit unit) const;
   /// Posts `ending` (stamped as the moment at which the old state ends), moves windows and sources to the state that holds
   /// now, and posts `beginning` with the new state's stamp.
-  void transition(std::unique_lock<std::mutex>& lock, std::vector<Control> ending, std::vector<Control> beginning, const Change& change);
+  void transition(std::unique_lock<std::mutex>& lock, ControlBatch ending, ControlBatch beginning, const Change& change);
   Control control(Control::Kind kind) const;
+  Control control_with_extra(Control::Kind kind) const;
   Control window_end(const Change& change);
   Control window_begin();
   [[nodiscard]] std::string why_nothing(bool failed) const;

@@ -109,7 +109,7 @@ Session& Session::get() {
 
 std::uint64_t Session::generation() { return g_generation.load(std::memory_order_relaxed); }
 
-std::uint64_t Session::post_locked(std::vector<Control>& controls) {
+std::uint64_t Session::post_locked(ControlBatch& controls) {
   const std::uint64_t now = options_.clock->ticks();
   bool urgent = false;
   for (Control& control : controls) {
@@ -133,12 +133,12 @@ void Session::wake(bool urgent) {
   }
 }
 
-std::uint64_t Session::post(std::vector<Control> controls) {
+std::uint64_t Session::post(ControlBatch controls) {
   const std::lock_guard lock(mutex_);
   return post_locked(controls);
 }
 
-std::uint64_t Session::post_window_begin(std::vector<Control> controls) {
+std::uint64_t Session::post_window_begin(ControlBatch controls) {
   const std::lock_guard lock(mutex_);
   ++windows_open_;
   // Relaxed: which events belong is decided by stamps; the gate only saves the cost of those that would not.
@@ -146,7 +146,7 @@ std::uint64_t Session::post_window_begin(std::vector<Control> controls) {
   return post_locked(controls);
 }
 
-std::uint64_t Session::post_window_end(std::vector<Control> controls) {
+std::uint64_t Session::post_window_end(ControlBatch controls) {
   const std::lock_guard lock(mutex_);
   int opens = 0;
   int ends = 0;
@@ -251,7 +251,7 @@ void Session::round() {
   if (environment_.event_cost_ns == 0) environment_.event_cost_ns = measure_event_cost_ns();
   bool ends = false;
   for (const Control& control : controls) {
-    if (control.kind == Control::Kind::kLeaseBegin) leases_.push_back(control.lease);
+    if (control.kind == Control::Kind::kLeaseBegin) leases_.push_back(control.extra->lease);
     control.lease->prepare(control, environment_);
     ends = ends || control.kind == Control::Kind::kWindowEnd || control.kind == Control::Kind::kLeaseEnd;
   }

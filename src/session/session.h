@@ -45,11 +45,11 @@ class Session {
 
   /// Queues controls as one moment: all get the same stamp, which is returned. Wakes the drain when something ends or
   /// begins; other controls wait for its next round.
-  std::uint64_t post(std::vector<Control> controls);
+  std::uint64_t post(ControlBatch controls);
   /// A window opens: detail is recorded from here on. The stamp is taken after the gate opened.
-  std::uint64_t post_window_begin(std::vector<Control> controls);
+  std::uint64_t post_window_begin(ControlBatch controls);
   /// A window ends: stamp, then the gate closes unless another window is open.
-  std::uint64_t post_window_end(std::vector<Control> controls);
+  std::uint64_t post_window_end(ControlBatch controls);
 
   SourceSet& sources() { return SourceSet::get(); }
   [[nodiscard]] base::FileSystem& files() const { return *options_.files; }
@@ -70,7 +70,7 @@ class Session {
  private:
   class Consumer;
 
-  std::uint64_t post_locked(std::vector<Control>& controls);
+  std::uint64_t post_locked(ControlBatch& controls);
   void wake(bool urgent);
   void run();
   void round();

@@ -82,7 +82,7 @@ def test_operator_counts_equal_those_of_torch_profiler(window: Path, build_dir: 
     counts_file = tmp_path / "counts.json"
     run_demo(build_dir, tmp_path, "--steps", 4, "--profiler", "torch", "--counts-json", counts_file)
     theirs = json.loads(counts_file.read_text())
-    ours = {}
+    ours: dict[str, int] = {}
     for row in marey("top", window, "--tier", "detail", "--json"):
         ours[row["name"]] = ours.get(row["name"], 0) + row["count"]
     # torch.profiler reports device-side bookkeeping under names in brackets; it is no operator.
