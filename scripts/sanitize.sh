@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${1:?asan or tsan}
 build=build/$preset
 configure "$preset"
-cmake --build --preset "$preset" -j "${JOBS:-$(nproc)}"
+cmake --build --preset "$preset" -j "${JOBS:-$(nproc)}" --target marey_unit_tests marey_cpp_api_tests examples
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
