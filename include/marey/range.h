@@ -157,26 +157,26 @@ template <detail::Literal kKey, typename T>
 class Range {
  public:
   /// The fast way, for static sites: see MAREY_RANGE.
-  explicit Range(Site& site) noexcept {
+  [[nodiscard]] explicit Range(Site& site) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
       begin(site.id(), gate);
   }
   template <typename... Rest>
-  Range(Site& site, const Arg& first, const Rest&... rest) noexcept {
+  [[nodiscard]] Range(Site& site, const Arg& first, const Rest&... rest) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
       begin_with(site.id(), gate, first, rest...);
   }
 
   /// As fast, for a name made before.
-  explicit Range(Name name) noexcept {
+  [[nodiscard]] explicit Range(Name name) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
       begin(name.id(), gate);
   }
   template <typename... Rest>
-  Range(Name name, const Arg& first, const Rest&... rest) noexcept {
+  [[nodiscard]] Range(Name name, const Arg& first, const Rest&... rest) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
       begin_with(name.id(), gate, first, rest...);
@@ -184,7 +184,7 @@ class Range {
 
   /// The name is looked up, under the name table's lock, each time that the range is recorded.
   template <typename... Args>
-  explicit Range(std::string_view name, const Args&... args) noexcept {
+  [[nodiscard]] explicit Range(std::string_view name, const Args&... args) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) == 0) [[likely]]
       return;
