@@ -28,12 +28,12 @@ import marey, torch
 from torch.profiler import record_function
 torch.set_num_threads(1)
 
-def record(contents, work, out="traces"):
+def record(contents, work, out="traces", may_lose=False):
     with marey.Profiler(contents=contents, out=out, skeleton=False, quiet=True) as profiler:
         work()
     assert profiler.wait(60)
     (window,) = profiler.windows
-    assert window.lost == 0, window
+    assert may_lose or window.lost == 0, window
     return window
 """
 
@@ -61,6 +61,7 @@ def work():
     torch.stack((i, i))
     i[torch.tensor([0, 1])]
     a[:, None].expand(2, 4, 3).sum(dim=[0, 1])
+    torch.zeros([1] * 30).expand([1] * 31)
     torch.zeros(())
     torch.zeros(2, dtype=torch.bfloat16) + torch.zeros(2, dtype=torch.float16)
     torch.empty(0, 7, dtype=torch.complex64).abs()
@@ -162,9 +163,12 @@ def test_sequence_numbers_and_forward_threads_are_those_of_torch_profiler(
     events = ours(marey, compared / "traces")
     nodes = sequences([(e["name"], e["args"]) for e in events if e["category"] == "backward"])
     assert nodes == sequences([(e["name"], e["args"]) for e in theirs if e["name"] in {name for name, _, _ in nodes}])
+    # torch.profiler gives the engine's wrapper of each node the node's number afterwards.
+    wrappers = {f"autograd::engine::evaluate_function: {name}" for name, _, _ in nodes}
     forward = sequences([(e["name"], e["args"]) for e in events if e["category"] == "operator"])
-    wanted = sequences([(e["name"], e["args"]) for e in theirs if e["name"] not in {name for name, _, _ in nodes}])
+    wanted = sequences([(e["name"], e["args"]) for e in theirs if e["name"] not in wrappers | {name for name, _, _ in nodes}])
     assert [each[:2] for each in forward] == [each[:2] for each in wanted]
+    assert {thread for _, _, thread in forward} == {thread for _, _, thread in nodes}
 
 
 def test_each_backward_node_is_reached_by_the_flow_of_its_forward(compared: Path, marey: Marey) -> None:
@@ -241,11 +245,13 @@ def test_a_change_of_contents_by_another_window_loses_and_doubles_nothing(run_py
     result = json.loads(done.stdout)
     assert result["lost"] == 0
     events = ours(marey, tmp_path / "outer")
+    (info,) = marey("info", tmp_path / "outer", "--json")
     assert Counter(event["name"] for event in events)["aten::sin"] == result["mine"]
     # An operator of the steady threads follows the one before: a doubled one would lie within its twin.
     steady = [event for event in events if event["name"] == "aten::neg"]
-    assert {event["thread"] for event in steady} == {"steady-0", "steady-1"}
+    assert len({event["tid"] for event in steady} - {info["pid"]}) == 2
     assert {event["depth"] for event in steady} == {0}
+    # Those that ran when the outer window closed.
     assert sum(event["truncated"] for event in steady) <= 2
     for i in range(8):
         names = {event["name"] for event in ours(marey, tmp_path / f"inner-{i}")} if (tmp_path / f"inner-{i}").exists() else set()
@@ -263,7 +269,7 @@ def nest(levels):
 def work():
     nest(1500)
     torch.ones(2).cos()
-record("cpu", work)
+record("cpu", work, may_lose=True)
 first, second = record_function("first"), record_function("second")
 def crossing():
     first.__enter__()
@@ -298,7 +304,7 @@ def test_deep_recursion_keeps_the_names_of_what_is_outside(nested: Path, marey: 
     events = ours(marey, nested / "traces")
     (info,) = marey("info", nested / "traces", "--json")
     levels = [event for event in events if event["name"].startswith("level ")]
-    too_deep = sum(loss["count"] for loss in info["losses"])
+    too_deep = sum(loss["count"] for loss in info["losses"] if loss["reason"] == "too_deep")
     assert len(levels) + too_deep == 1500
     assert [event["depth"] for event in levels] == list(range(len(levels)))
     assert not any(event["truncated"] for event in events)

@@ -41,6 +41,7 @@ using marey::detail::SlotKind;
 constexpr std::size_t kUsualNesting = 256;   // of operators on one thread; deeper ones make the list of open ones grow
 constexpr std::size_t kNameCache = 1024;     // direct-mapped, per thread
 constexpr std::size_t kMaxNameBytes = 200;   // longer names skip the cache
+constexpr std::size_t kMaxScalarList = 30;    // torch.profiler's bound
 constexpr std::size_t kMaxShapeBytes = 1000;  // of one argument
 
 /// Text of one interned name, kept beside its id so that a reused pointer is noticed.
@@ -143,6 +144,13 @@ void add_tensor(const at::Tensor& tensor, Text* dims, Text* types) {
   }
 }
 
+/// As torch.profiler sees it: a long list counts as none.
+bool is_scalar_list(const c10::IValue& value) {
+  if (!value.isList()) return false;
+  const auto list = value.toListRef();
+  return list.empty() || (list[0].isScalar() && list.size() <= kMaxScalarList);
+}
+
 void add_value(const c10::IValue& value, Text* dims, Text* types) {
   if (value.isTensor()) {
     add_tensor(value.toTensor(), dims, types);
@@ -158,7 +166,7 @@ void add_value(const c10::IValue& value, Text* dims, Text* types) {
     types->add("\"TensorList\"");
   } else {
     dims->add("[]");
-    types->add(value.isScalar() ? "\"Scalar\"" : value.isList() ? "\"ScalarList\"" : "\"\"");
+    types->add(value.isScalar() ? "\"Scalar\"" : is_scalar_list(value) ? "\"ScalarList\"" : "\"\"");
   }
 }
 
