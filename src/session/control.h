@@ -1,6 +1,6 @@
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,23 +57,29 @@ struct Control {
   std::unique_ptr<Extra> extra;
 };
 
-/// The controls of one moment, on the caller's stack.
+/// The controls of one moment, on the caller's stack; room that is not used costs nothing.
 class ControlBatch {
  public:
   static constexpr std::size_t kMax = 12;  ///< a transition posts at most: end, cancel, stage, 3 units, window end and begin
 
-  void add(Control control) { controls_[count_++] = std::move(control); }
+  ControlBatch() {}  // NOLINT(modernize-use-equals-default): a defaulted one would clear the storage
+  ControlBatch(ControlBatch&& other) noexcept { add(std::move(other)); }
+  ControlBatch& operator=(ControlBatch&&) = delete;
+  ~ControlBatch() { std::destroy_n(begin(), count_); }
+
+  void add(Control control) { std::construct_at(begin() + count_++, std::move(control)); }
   void add(ControlBatch&& other) {
-    for (std::size_t i = 0; i < other.count_; ++i) add(std::move(other.controls_[i]));
+    for (Control& control : other) add(std::move(control));
+    std::destroy_n(other.begin(), other.count_);
     other.count_ = 0;
   }
   [[nodiscard]] bool empty() const { return count_ == 0; }
-  [[nodiscard]] Control* begin() { return controls_.data(); }
-  [[nodiscard]] Control* end() { return controls_.data() + count_; }
+  [[nodiscard]] Control* begin() { return reinterpret_cast<Control*>(storage_); }
+  [[nodiscard]] Control* end() { return begin() + count_; }
 
  private:
-  std::array<Control, kMax> controls_;
   std::size_t count_ = 0;
+  alignas(Control) std::byte storage_[kMax * sizeof(Control)];
 };
 
 }  // namespace marey::session
