@@ -300,7 +300,7 @@ class Profiler {
 /// it. Ends only what it began: for a profiler that ran before it does nothing.
 class [[nodiscard]] Lease {
  public:
-  explicit Lease(Profiler& profiler, std::optional<std::int64_t> train_step = {}) : profiler_(&profiler) {
+  [[nodiscard]] explicit Lease(Profiler& profiler, std::optional<std::int64_t> train_step = {}) : profiler_(&profiler) {
     owns_ = profiler.on() && !profiler.status().running && !profiler.start(train_step);
   }
   ~Lease() {
@@ -321,7 +321,7 @@ enum class Counting : bool { kUnscheduled = false, kScheduled = true };
 /// A stage for a scope: what the role does now. `Stage stage(profiler, "actor_update", Counting::kScheduled);`
 class [[nodiscard]] Stage {
  public:
-  Stage(Profiler& profiler, std::string name, Counting counting = Counting::kUnscheduled)
+  [[nodiscard]] Stage(Profiler& profiler, std::string name, Counting counting = Counting::kUnscheduled)
       : profiler_(&profiler), name_(std::move(name)) {
     profiler_->stage_begin(name_, counting == Counting::kScheduled);
   }

@@ -193,26 +193,26 @@ template <typename... Args>
 class Range {
  public:
   /// The fast way, for static sites: see MAREY_RANGE.
-  explicit Range(Site& site) noexcept {
+  [[nodiscard]] explicit Range(Site& site) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
       range_ = detail::begin_range(site, gate);
   }
   template <typename... Rest>
-  Range(Site& site, const Arg& first, const Rest&... rest) noexcept {
+  [[nodiscard]] Range(Site& site, const Arg& first, const Rest&... rest) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
       range_ = detail::begin_range_with(site.id(), gate, first, rest...);
   }
 
   /// As fast, for a name made before.
-  explicit Range(Name name) noexcept {
+  [[nodiscard]] explicit Range(Name name) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
       range_ = detail::begin_range(name.id(), gate);
   }
   template <typename... Rest>
-  Range(Name name, const Arg& first, const Rest&... rest) noexcept {
+  [[nodiscard]] Range(Name name, const Arg& first, const Rest&... rest) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
       range_ = detail::begin_range_with(name.id(), gate, first, rest...);
@@ -220,7 +220,7 @@ class Range {
 
   /// The name is looked up, under the name table's lock, each time that the range is recorded.
   template <typename... Args>
-  explicit Range(std::string_view name, const Args&... args) noexcept {
+  [[nodiscard]] explicit Range(std::string_view name, const Args&... args) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) == 0) [[likely]]
       return;

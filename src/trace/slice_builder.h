@@ -24,6 +24,8 @@ class SliceBuilder {
 
   [[nodiscard]] bool sealed() const { return sealed_; }
   [[nodiscard]] bool metadata_seen() const { return metadata_seen_; }
+  /// Begins and marks that decoded.
+  [[nodiscard]] std::uint64_t counted() const { return counted_; }
 
  private:
   struct Sequence {
@@ -49,9 +51,11 @@ class SliceBuilder {
   const char* defaults(std::string_view bytes, Sequence* sequence);
   const char* clock_snapshot(std::string_view bytes, Sequence* sequence);
   const char* metadata(std::string_view bytes);
-  const char* annotations(const std::vector<std::string_view>& list, const Sequence& sequence, Event* event);
+  const char* annotations(const std::vector<std::string_view>& list, const Sequence& sequence, bool is_end, Event* event);
   std::uint32_t track_of(std::uint64_t uuid);
-  void renest(std::uint32_t track);
+  bool put(std::vector<std::string_view>* table, std::uint64_t iid, std::string_view text);
+  void renest();
+  void sort_events();
 
   const ReadOptions& options_;
   Trace* trace_;
@@ -61,6 +65,8 @@ class SliceBuilder {
   std::unordered_map<std::uint64_t, std::uint32_t> tracks_;  ///< uuid → index
   std::vector<TrackState> states_;
   std::uint64_t counted_ = 0;
+  std::uint64_t entries_ = 0;    ///< interned
+  std::uint64_t gap_slots_ = 0;  ///< of interned ids that were skipped
   std::int64_t first_ns_ = INT64_MAX;
   std::int64_t last_ns_ = INT64_MIN;
   bool sealed_ = false;
