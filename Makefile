@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-JOBS ?= $(shell nproc)
+export JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 120
 PYTHON := .venv/bin/python
@@ -25,9 +25,7 @@ demo: build ## Train a small GRPO model on this machine, record two mini-batches
 
 .PHONY: build
 build: setup ## Build everything; leaves .venv/bin/python, which imports marey, and .venv/bin/marey
-	@cmake --preset dev >build/configure-dev.log || { cat build/configure-dev.log; exit 1; }
-	@cmake --build --preset dev -j $(JOBS)
-	@$(PYTHON) scripts/register_build.py build/dev
+	@scripts/build.sh
 
 .PHONY: check
 check: unit ## At every change: build, unit tests, lint of what changed (under a minute)

@@ -1,5 +1,5 @@
-// What profilers and windows cost: ticks, closing a window, sealing it, draining it, and its size on disk and in memory.
-// Times in ns unless a counter's name says otherwise.
+// What profilers and windows cost: ticks, closing a window, sealing it, draining it, and its size on disk and in
+// memory. Times in ns unless a counter's name says otherwise.
 
 #include <cmath>
 #include <random>
@@ -44,8 +44,8 @@ struct Closing {
   double lost = 0;
 };
 
-/// Records `count` ranges in one window and closes it by step() (or stop()). paced: with work between the ranges, so that the
-/// drain keeps up, as it does in a real program; else as fast as it goes.
+/// Records `count` ranges in one window and closes it by step() (or stop()). paced: with work between the ranges, so
+/// that the drain keeps up, as it does in a real program; else as fast as it goes.
 Closing close_window(std::int64_t count, bool by_stop, bool paced, int rounds) {
   Closing result;
   Work work(700);
@@ -89,7 +89,8 @@ Closing close_window(std::int64_t count, bool by_stop, bool paced, int rounds) {
 void closing(UserCounters& counters, bool by_stop, bool paced) {
   for (const std::int64_t count : {1'000, 10'000, 100'000, 1'000'000}) {
     if (g_smoke && count > 10'000) continue;
-    const Closing result = close_window(count, by_stop, paced, static_cast<int>(scaled(paced && count == 1'000'000 ? 5 : 9, 1)));
+    const Closing result =
+        close_window(count, by_stop, paced, static_cast<int>(scaled(paced && count == 1'000'000 ? 5 : 9, 1)));
     const std::string suffix = "_1e" + std::to_string(static_cast<int>(std::log10(static_cast<double>(count)) + 0.5));
     counters["call" + suffix] = median(result.call_ns);
     counters["call_max" + suffix] = *std::max_element(result.call_ns.begin(), result.call_ns.end());

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the benchmarks share: short batches of several bodies in turn, so that a noisy neighbour disturbs all of them alike
-// and ratios hold where absolute times do not.
+// What the benchmarks share: short batches of several bodies in turn, so that a noisy neighbour disturbs all of them
+// alike and ratios hold where absolute times do not.
 
 #include <benchmark/benchmark.h>
 #include <unistd.h>
@@ -26,7 +26,9 @@ namespace marey::bench {
 /// Short runs that show that everything works and say nothing about time.
 inline bool g_smoke = false;
 
-inline std::int64_t scaled(std::int64_t full, std::int64_t smoke) { return g_smoke ? smoke : full; }
+inline std::int64_t scaled(std::int64_t full, std::int64_t smoke) {
+  return g_smoke ? smoke : full;
+}
 
 inline double now_ns() {
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -87,7 +89,8 @@ inline const std::string& scratch() {
 }
 
 inline Profiler make_profiler(Schedule schedule, bool skeleton, Unit unit = Unit::kMiniBatch) {
-  auto created = Profiler::create({.schedule = schedule, .unit = unit, .out = scratch(), .skeleton = skeleton, .quiet = true});
+  auto created =
+      Profiler::create({.schedule = schedule, .unit = unit, .out = scratch(), .skeleton = skeleton, .quiet = true});
   if (!created) {
     std::fprintf(stderr, "bench: %s\n", created.error().message.c_str());
     std::exit(1);
@@ -131,8 +134,8 @@ inline double resident_bytes() {
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-/// Arithmetic that keeps the core busy, about `target_ns` long: independent chains, so that whatever runs beside it takes its
-/// turn rather than hide in the latency of one chain.
+/// Arithmetic that keeps the core busy, about `target_ns` long: independent chains, so that whatever runs beside it
+/// takes its turn rather than hide in the latency of one chain.
 class Work {
  public:
   explicit Work(double target_ns) {
@@ -181,12 +184,15 @@ inline int run_benchmarks(int argc, char** argv, void (*add)()) {
 /// One measurement that yields counters; its own time means nothing.
 template <typename Body>
 void add_measurement(const std::string& name, Body body) {
-  benchmark::RegisterBenchmark(name.c_str(), [body](benchmark::State& state) {
-    for (auto _ : state) {
-      state.SetIterationTime(1e-9);
-      body(state.counters);
-    }
-  })->Iterations(1)->UseManualTime();
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [body](benchmark::State& state) {
+                                 for (auto _ : state) {
+                                   state.SetIterationTime(1e-9);
+                                   body(state.counters);
+                                 }
+                               })
+      ->Iterations(1)
+      ->UseManualTime();
 }
 
 }  // namespace marey::bench

@@ -6,6 +6,7 @@
 #                                                      (python/CMakeLists.txt installs its modules), and the command line
 include(CMakePackageConfigHelpers)
 
+target_compile_features(marey INTERFACE cxx_std_20)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/marey)
 install(TARGETS marey EXPORT marey-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development)

@@ -1,12 +1,26 @@
 #!/usr/bin/env bash
-# Builds the release preset and runs the benchmarks; options go to bench/run.py.
+# Builds the release preset and runs every benchmark in it. --smoke: a moment each, to see that they run; other options are
+# Google Benchmark's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/common.sh
 . scripts/common.sh
 
-mkdir -p build
-cmake --preset release >build/configure-release.log || { cat build/configure-release.log; exit 1; }
-cmake --build --preset release -j "$(nproc)"
-PATH="$PWD/build/release/bin:$PWD/.venv/bin:$PATH" PYTHONPATH="$PWD/build/release/python" \
-  .venv/bin/python bench/run.py --build build/release "$@"
+options=()
+for option in "$@"; do
+  if [[ $option == --smoke ]]; then
+    options+=(--benchmark_min_time=0.001)
+  else
+    options+=("$option")
+  fi
+done
+configure release
+cmake --build --preset release -j "${JOBS:-$(nproc)}"
+shopt -s nullglob
+benchmarks=(build/release/bin/*_bench)
+((${#benchmarks[@]})) || fail "no benchmark was built" "bench/CMakeLists.txt must put <name>_bench into build/release/bin"
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+for benchmark in "${benchmarks[@]}"; do
+  MAREY_OUT=$out "$benchmark" "${options[@]}"
+done

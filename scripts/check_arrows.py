@@ -159,7 +159,9 @@ def check_include(part: str | None, file: Path, quoted: bool, name: str) -> Iter
         yield f"{part} includes {name}: {rule}"
 
 
-COMMAND = re.compile(r"\b(marey_add_\w+|target_link_libraries|add_library|add_executable|nanobind_add_module)\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)")
+COMMAND = re.compile(
+    r"\b(marey_add_\w+|target_link_libraries|add_library|add_executable|nanobind_add_module)\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)"
+)
 DEFINES = ("marey_add_", "add_library", "add_executable", "nanobind_add_module")
 TARGET = re.compile(r"\bmarey(?:::marey|_\w+)?\b(?![./])")
 
@@ -195,7 +197,9 @@ def check_links(files: dict[Path, str]) -> Iterator[Breach]:
 
 def check_signatures(file: Path, raw: str) -> Iterator[Breach]:
     """`detail::` in what a caller of a public header sees: signatures, bases, aliases and data; not bodies or macros."""
-    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group()), without_comments(raw), flags=re.MULTILINE)
+    text = re.sub(
+        r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group()), without_comments(raw), flags=re.MULTILINE
+    )
     # One entry an open brace: whether what is declared directly inside is public.
     visible: list[bool] = [True]
     start = 0
@@ -207,7 +211,9 @@ def check_signatures(file: Path, raw: str) -> Iterator[Breach]:
             return
         # A template's own parameters are deduced, not named by callers; nor are initial values.
         declaration = re.sub(r"^\s*template\s*<[^{;]*?>\s", lambda m: " " * len(m.group()), declaration)
-        declaration = re.sub(r"=(?!=)[^,;)]*" if "using" not in declaration else r"$^", lambda m: " " * len(m.group()), declaration)
+        declaration = re.sub(
+            r"=(?!=)[^,;)]*" if "using" not in declaration else r"$^", lambda m: " " * len(m.group()), declaration
+        )
         declaration = re.sub(r"\)\s*(noexcept\s*)?:(?!:).*", ")", declaration, flags=re.DOTALL)
         found = re.search(r"\bdetail::\w+", declaration)
         if found:
@@ -232,7 +238,9 @@ def check_signatures(file: Path, raw: str) -> Iterator[Breach]:
             if re.match(r"(inline\s+)?namespace\b", words) or re.match(r'extern\s*"[^"]*"$', words):
                 visible.append(visible[-1] and not re.search(r"\bdetail\b", words))
                 start = i + 1
-            elif re.match(r"(typedef\s+)?(class|struct|union|enum)\b", words) and "(" not in re.sub(r"\[\[.*?\]\]|alignas\([^)]*\)", "", words):
+            elif re.match(r"(typedef\s+)?(class|struct|union|enum)\b", words) and "(" not in re.sub(
+                r"\[\[.*?\]\]|alignas\([^)]*\)", "", words
+            ):
                 yield from seen(i)
                 visible.append(visible[-1] and not words.startswith("class"))
                 start = i + 1

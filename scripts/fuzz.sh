@@ -7,9 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/common.sh
 
 seconds=${1:?seconds for each target}
-mkdir -p build
-cmake --preset fuzz >build/configure-fuzz.log || { cat build/configure-fuzz.log; exit 1; }
-cmake --build --preset fuzz -j "$(nproc)"
+configure fuzz
+cmake --build --preset fuzz -j "${JOBS:-$(nproc)}"
 shopt -s nullglob
 targets=(build/fuzz/bin/*_fuzz)
 ((${#targets[@]})) || fail "no fuzz target was built" "fuzz/CMakeLists.txt must put <name>_fuzz into build/fuzz/bin"

@@ -40,8 +40,7 @@ def entry_points(project: dict[str, Any]) -> str:
     if "scripts" in project:
         groups["console_scripts"] = project["scripts"]
     return "\n".join(
-        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items())
-        for group, entries in groups.items()
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items()) for group, entries in groups.items()
     )
 
 

@@ -7,11 +7,16 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 preset=${1:?asan or tsan}
 build=build/$preset
-mkdir -p build
-cmake --preset "$preset" >"build/configure-$preset.log" || { cat "build/configure-$preset.log"; exit 1; }
-cmake --build --preset "$preset" -j "$(nproc)" --target marey_unit_tests examples
-export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+configure "$preset"
+cmake --build --preset "$preset" -j "${JOBS:-$(nproc)}" --target marey_unit_tests marey_cpp_api_tests examples
+export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
+export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-# A process each would pay the sanitizer's start for every test: one process runs them all, in an order of its own.
-"$build/bin/marey_unit_tests" --gtest_brief=1 --gtest_shuffle
-ctest --test-dir "$build" -L example -j "$(nproc)" --output-on-failure --no-tests=error
+# Older ThreadSanitizers do not start where the kernel spreads addresses widely.
+fixed_addresses=()
+! setarch -R true 2>/dev/null || fixed_addresses=(setarch -R)
+# A process for each test would pay the sanitizer's start every time: one runs all tests of a binary, in an order of its own.
+for tests in "$build"/bin/*_tests; do
+  "${fixed_addresses[@]}" "$tests" --gtest_brief=1 --gtest_shuffle
+done
+"${fixed_addresses[@]}" ctest --test-dir "$build" -L example -j "${JOBS:-$(nproc)}" --output-on-failure --no-tests=error

@@ -37,8 +37,8 @@ struct Error {
   }
 };
 
-/// A value, or the error that says why there is none. Reading the value of an error ends the process: that is a fault of the
-/// program's, so test first.
+/// A value, or the error that says why there is none. Reading the value of an error ends the process: that is a fault
+/// of the program's, so test first.
 template <typename T>
 class [[nodiscard]] Expected {
  public:

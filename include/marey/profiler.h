@@ -1,8 +1,8 @@
 #pragma once
 
-/// Profilers, schedules and windows. Rules that hold for every member function here: it may be called from any thread, in any
-/// state; it never throws (out of memory apart) and never blocks on I/O unless its comment says so; an error is an Error or
-/// an Expected, and was logged when the program has to know.
+/// Profilers, schedules and windows. Rules that hold for every member function here: it may be called from any thread,
+/// in any state; it never throws (out of memory apart) and never blocks on I/O unless its comment says so; an error is
+/// an Error or an Expected, and was logged when the program has to know.
 
 #include <concepts>
 #include <cstdint>
@@ -30,8 +30,8 @@ enum class Action : int {
   kRecordAndSave = MAREY_RECORD_AND_SAVE
 };
 
-/// Which units to record; the fields mean what torch.profiler.schedule's do. The default records everything from start to
-/// stop.
+/// Which units to record; the fields mean what torch.profiler.schedule's do. The default records everything from start
+/// to stop.
 struct Schedule {
   std::int64_t skip_first = 0;       ///< units before the first cycle
   std::int64_t wait = 0;             ///< units of a cycle before its warm-up
@@ -61,17 +61,17 @@ struct Schedule {
 struct Options {
   Schedule schedule = {};
   Unit unit = Unit::kMiniBatch;
-  std::string role = {};                             ///< who works: "actor", "critic", ...
-  std::string out = {};                              ///< folder; empty: $MAREY_OUT, else "marey-traces"
-  std::vector<std::string> contents = {};            ///< "outline", "cpu", "shapes", ...; empty: {"cpu"}
-  std::vector<std::int64_t> steps = {};              ///< train steps that the schedule applies to; empty: all
-  std::vector<std::string> stages = {};              ///< stages that it applies to, besides those begun as scheduled
-  std::optional<std::int64_t> rank = {};             ///< unset: $RANK, else 0
-  std::optional<std::int64_t> world_size = {};       ///< unset: $WORLD_SIZE, else 1
-  std::string parallel = {};                         ///< e.g. "tp1-pp0-dp2"; empty: unknown
-  std::string job = {};                              ///< empty: $SLURM_JOB_ID and kin
-  bool skeleton = true;                              ///< record stages and units all the time, outside windows too
-  bool quiet = false;                                ///< don't log the plan and the closing summary
+  std::string role = {};                        ///< who works: "actor", "critic", ...
+  std::string out = {};                         ///< folder; empty: $MAREY_OUT, else "marey-traces"
+  std::vector<std::string> contents = {};       ///< "outline", "cpu", "shapes", ...; empty: {"cpu"}
+  std::vector<std::int64_t> steps = {};         ///< train steps that the schedule applies to; empty: all
+  std::vector<std::string> stages = {};         ///< stages that it applies to, besides those begun as scheduled
+  std::optional<std::int64_t> rank = {};        ///< unset: $RANK, else 0
+  std::optional<std::int64_t> world_size = {};  ///< unset: $WORLD_SIZE, else 1
+  std::string parallel = {};                    ///< e.g. "tp1-pp0-dp2"; empty: unknown
+  std::string job = {};                         ///< empty: $SLURM_JOB_ID and kin
+  bool skeleton = true;                         ///< record stages and units all the time, outside windows too
+  bool quiet = false;                           ///< don't log the plan and the closing summary
 };
 
 /// A sealed trace: a window, or the skeleton of a lease.
@@ -98,10 +98,10 @@ struct ProfilerStatus {
   bool running = false;
   Action action = Action::kNone;  ///< of the current unit
   std::optional<std::int64_t> train_step;
-  std::string stage;                                 ///< innermost open stage, or empty
-  std::optional<std::int64_t> unit_number;           ///< of the schedule's unit
-  std::uint64_t units_seen = 0;                      ///< ticks of the schedule's unit in this lease
-  std::optional<std::int64_t> first_planned_unit;    ///< first unit that the schedule would record
+  std::string stage;                               ///< innermost open stage, or empty
+  std::optional<std::int64_t> unit_number;         ///< of the schedule's unit
+  std::uint64_t units_seen = 0;                    ///< ticks of the schedule's unit in this lease
+  std::optional<std::int64_t> first_planned_unit;  ///< first unit that the schedule would record
   std::uint64_t windows_open = 0;
   std::uint64_t windows_sealed = 0;
   std::uint64_t windows_failed = 0;
@@ -111,8 +111,8 @@ struct ProfilerStatus {
   std::string message;               ///< a sentence for people, e.g. "nothing was recorded because ..."
 };
 
-/// Records the units that a schedule chooses, for one role. Many may live in one process, each with its own schedule, units
-/// and windows.
+/// Records the units that a schedule chooses, for one role. Many may live in one process, each with its own schedule,
+/// units and windows.
 ///
 ///     auto profiler = marey::Profiler::create({.schedule = {.skip_first = 2, .warmup = 1, .active = 2, .repeat = 1}});
 ///     if (!profiler) return fail(profiler.error().message);
@@ -122,14 +122,14 @@ struct ProfilerStatus {
 ///       profiler->step();
 ///     }
 ///
-/// A default-made or moved-from profiler is off: every call of it does nothing. So a program that profiles on request needs
-/// no `if` in its loop: `auto profiler = marey::Profiler::create(options).value_or({});`.
+/// A default-made or moved-from profiler is off: every call of it does nothing. So a program that profiles on request
+/// needs no `if` in its loop: `auto profiler = marey::Profiler::create(options).value_or({});`.
 class Profiler {
  public:
   Profiler() noexcept = default;
 
-  /// Checks the options and creates the folder. An error names the option, what is wrong with it and the remedy. Blocks on
-  /// the file system.
+  /// Checks the options and creates the folder. An error names the option, what is wrong with it and the remedy. Blocks
+  /// on the file system.
   static Expected<Profiler> create(const Options& options) {
     const marey_schedule schedule = options.schedule.to_c();
     std::vector<const char*> contents;
@@ -178,10 +178,11 @@ class Profiler {
   /// False for a profiler that is off.
   [[nodiscard]] bool on() const noexcept { return handle_ != nullptr; }
 
-  /// Takes the lease. A second start of a running profiler changes nothing. Unset: train steps are counted from 0 and not
-  /// named. `Lease` does this and stop() for a scope.
+  /// Takes the lease. A second start of a running profiler changes nothing. Unset: train steps are counted from 0 and
+  /// not named. `Lease` does this and stop() for a scope.
   Error start(std::optional<std::int64_t> train_step = {}) {
-    return handle_ == nullptr ? Error{} : Error::from_c(marey_profiler_start(handle_, train_step.value_or(MAREY_UNKNOWN)));
+    return handle_ == nullptr ? Error{}
+                              : Error::from_c(marey_profiler_start(handle_, train_step.value_or(MAREY_UNKNOWN)));
   }
   /// Ends one unit of the schedule's.
   void step() noexcept {
@@ -191,7 +192,8 @@ class Profiler {
   void tick(Unit unit) noexcept {
     if (handle_ != nullptr) marey_profiler_tick(handle_, static_cast<marey_unit>(unit));
   }
-  /// The loop over units is over: unless another tick comes before stop(), the unit that the last tick began never existed.
+  /// The loop over units is over: unless another tick comes before stop(), the unit that the last tick began never
+  /// existed.
   void end_units() noexcept {
     if (handle_ != nullptr) marey_profiler_end_units(handle_);
   }
@@ -200,8 +202,8 @@ class Profiler {
     return handle_ == nullptr ? Error{} : Error::from_c(marey_profiler_stop(handle_, failed ? 1 : 0));
   }
 
-  /// Stages nest, and a stage is ended by the name it was begun with. scheduled: units are counted in it, from 0. `Stage`
-  /// does this for a scope.
+  /// Stages nest, and a stage is ended by the name it was begun with. scheduled: units are counted in it, from 0.
+  /// `Stage` does this for a scope.
   void stage_begin(const std::string& name, bool scheduled) noexcept {
     if (handle_ != nullptr) marey_profiler_stage_begin(handle_, name.c_str(), scheduled ? 1 : 0);
   }
@@ -209,14 +211,14 @@ class Profiler {
     if (handle_ != nullptr) marey_profiler_stage_end(handle_, name.c_str());
   }
 
-  /// Blocks until every closed window and every ended lease's skeleton is a sealed file, at most timeout_s (negative: no
-  /// limit). kExhausted: the time ran out.
+  /// Blocks until every closed window and every ended lease's skeleton is a sealed file, at most timeout_s (negative:
+  /// no limit). kExhausted: the time ran out.
   Error wait(double timeout_s = 10.0) {
     return handle_ == nullptr ? Error{} : Error::from_c(marey_profiler_wait(handle_, timeout_s));
   }
 
-  /// The first sealed trace whose sequence is greater than `after`; blocks up to timeout_s (0: doesn't). kExhausted: the time
-  /// ran out; kNotFound: none, and none can come.
+  /// The first sealed trace whose sequence is greater than `after`; blocks up to timeout_s (0: doesn't). kExhausted:
+  /// the time ran out; kNotFound: none, and none can come.
   Expected<Window> next_window(std::uint64_t after = 0, double timeout_s = 0) {
     if (handle_ == nullptr) return Error{ErrorCode::kNotFound, "this profiler is off"};
     marey_window from{};
@@ -294,11 +296,11 @@ class Profiler {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// A profiler's lease for a scope: starts it, and stops it when the scope is left, as failed when an exception leaves it. Ends
-/// only what it began: for a profiler that ran before it does nothing.
+/// A profiler's lease for a scope: starts it, and stops it when the scope is left, as failed when an exception leaves
+/// it. Ends only what it began: for a profiler that ran before it does nothing.
 class [[nodiscard]] Lease {
  public:
-  explicit Lease(Profiler& profiler, std::optional<std::int64_t> train_step = {}) : profiler_(&profiler) {
+  [[nodiscard]] explicit Lease(Profiler& profiler, std::optional<std::int64_t> train_step = {}) : profiler_(&profiler) {
     owns_ = profiler.on() && !profiler.status().running && !profiler.start(train_step);
   }
   ~Lease() {
@@ -319,7 +321,7 @@ enum class Counting : bool { kUnscheduled = false, kScheduled = true };
 /// A stage for a scope: what the role does now. `Stage stage(profiler, "actor_update", Counting::kScheduled);`
 class [[nodiscard]] Stage {
  public:
-  Stage(Profiler& profiler, std::string name, Counting counting = Counting::kUnscheduled)
+  [[nodiscard]] Stage(Profiler& profiler, std::string name, Counting counting = Counting::kUnscheduled)
       : profiler_(&profiler), name_(std::move(name)) {
     profiler_->stage_begin(name_, counting == Counting::kScheduled);
   }
@@ -332,8 +334,9 @@ class [[nodiscard]] Stage {
   std::string name_;
 };
 
-/// A loop over units: each element is one unit, ticked when the loop moves on from it, and after the last the profiler knows
-/// that no other unit began. Leaving the loop early (break, an exception) leaves its unit in flight. See mini_batches().
+/// A loop over units: each element is one unit, ticked when the loop moves on from it, and after the last the profiler
+/// knows that no other unit began. Leaving the loop early (break, an exception) leaves its unit in flight. See
+/// mini_batches().
 template <typename Elements>
 class UnitLoop {
  public:
@@ -343,8 +346,7 @@ class UnitLoop {
 
   class Iterator {
    public:
-    explicit Iterator(UnitLoop* loop)
-        : loop_(loop), at_(std::begin(loop->elements_)), end_(std::end(loop->elements_)) {
+    explicit Iterator(UnitLoop* loop) : loop_(loop), at_(std::begin(loop->elements_)), end_(std::end(loop->elements_)) {
       note_end();
     }
     decltype(auto) operator*() const { return *at_; }
@@ -414,8 +416,10 @@ template <typename Elements>
   return units(profiler, Unit::kMiniBatch, std::forward<Elements>(elements));
 }
 
-/// Ends every lease of the process and waits, at most timeout_s, for all files: for a program that leaves without running
-/// its destructors (`_exit`, a signal handler's thread). An ordinary exit does this by itself.
-inline void finish(double timeout_s = 10.0) noexcept { marey_finish(timeout_s); }
+/// Ends every lease of the process and waits, at most timeout_s, for all files: for a program that leaves without
+/// running its destructors (`_exit`, a signal handler's thread). An ordinary exit does this by itself.
+inline void finish(double timeout_s = 10.0) noexcept {
+  marey_finish(timeout_s);
+}
 
 }  // namespace marey

@@ -1,8 +1,8 @@
 #pragma once
 
-/// Ranges and marks of a program's own. They are recorded while a window of any profiler of the process is open, and cost
-/// about a third of a nanosecond while none is. Every function here may be called from any thread, in any state; none
-/// throws, blocks or takes a lock, unless its comment says so.
+/// Ranges and marks of a program's own. They are recorded while a window of any profiler of the process is open, and
+/// cost about a third of a nanosecond while none is. Every function here may be called from any thread, in any state;
+/// none throws, blocks or takes a lock, unless its comment says so.
 
 #include <atomic>
 #include <concepts>
@@ -19,20 +19,24 @@
 namespace marey {
 
 /// True when a range that begins now would be recorded. For work that only serves an argument.
-inline bool enabled() noexcept { return (detail::g_gate.load(std::memory_order_relaxed) & detail::kGateUser) != 0; }
+inline bool enabled() noexcept {
+  return (detail::g_gate.load(std::memory_order_relaxed) & detail::kGateUser) != 0;
+}
 
-/// The name and category of a place in the program. Meant to be static; its id is looked up once, at the first recorded use.
-/// The strings must live as long as the site. category null: "user". Categories group names in the viewer; those that belong
-/// to Marey's own sources ("operator", "stage", ...) are stored as "user.<category>".
+/// The name and category of a place in the program. Meant to be static; its id is looked up once, at the first recorded
+/// use. The strings must live as long as the site. category null: "user". Categories group names in the viewer; those
+/// that belong to Marey's own sources ("operator", "stage", ...) are stored as "user.<category>".
 class Site {
  public:
-  constexpr explicit Site(const char* name, const char* category = nullptr) noexcept : name_(name), category_(category) {}
+  constexpr explicit Site(const char* name, const char* category = nullptr) noexcept
+      : name_(name), category_(category) {}
   Site(const Site&) = delete;
   Site& operator=(const Site&) = delete;
 
   /// The first call takes the name table's lock.
   [[nodiscard]] std::uint32_t id() noexcept {
-    // Acquire: pairs with the release below, so that the drain, which sees this thread's slots, also sees the name's entry.
+    // Acquire: pairs with the release below, so that the drain, which sees this thread's slots, also sees the name's
+    // entry.
     const std::uint32_t id = id_.load(std::memory_order_acquire);
     return id != 0 ? id : intern();
   }
@@ -50,8 +54,9 @@ class Site {
   std::atomic<std::uint32_t> id_{0};
 };
 
-/// A name that is made at run time and used often, e.g. one for each layer. Looked up once, when it is made (under the name
-/// table's lock); a copy is a number. The table keeps names for ever, so don't put counters into them: use an argument.
+/// A name that is made at run time and used often, e.g. one for each layer. Looked up once, when it is made (under the
+/// name table's lock); a copy is a number. The table keeps names for ever, so don't put counters into them: use an
+/// argument.
 class Name {
  public:
   explicit Name(std::string_view name, const char* category = nullptr) noexcept
@@ -146,38 +151,43 @@ template <detail::Literal kKey, typename T>
 }
 
 /// A range from its construction to its destruction, on this thread, nested in the ranges around it. Begin and end are
-/// stamped by the cycle counter: begin as late and end as early as possible. A range whose begin was recorded always records
-/// its end, also when the window has closed meanwhile; one whose begin was not records none. Records that find no room are
-/// dropped and counted in the trace.
+/// stamped by the cycle counter: begin as late and end as early as possible. A range whose begin was recorded always
+/// records its end, also when the window has closed meanwhile; one whose begin was not records none. Records that find
+/// no room are dropped and counted in the trace.
 class Range {
  public:
   /// The fast way, for static sites: see MAREY_RANGE.
-  explicit Range(Site& site) noexcept {
+  [[nodiscard]] explicit Range(Site& site) noexcept {
     const std::uint32_t gate = load_gate();
-    if ((gate & detail::kGateUser) != 0) [[unlikely]] begin(site.id(), gate);
+    if ((gate & detail::kGateUser) != 0) [[unlikely]]
+      begin(site.id(), gate);
   }
   template <typename... Rest>
-  Range(Site& site, const Arg& first, const Rest&... rest) noexcept {
+  [[nodiscard]] Range(Site& site, const Arg& first, const Rest&... rest) noexcept {
     const std::uint32_t gate = load_gate();
-    if ((gate & detail::kGateUser) != 0) [[unlikely]] begin_with(site.id(), gate, first, rest...);
+    if ((gate & detail::kGateUser) != 0) [[unlikely]]
+      begin_with(site.id(), gate, first, rest...);
   }
 
   /// As fast, for a name made before.
-  explicit Range(Name name) noexcept {
+  [[nodiscard]] explicit Range(Name name) noexcept {
     const std::uint32_t gate = load_gate();
-    if ((gate & detail::kGateUser) != 0) [[unlikely]] begin(name.id(), gate);
+    if ((gate & detail::kGateUser) != 0) [[unlikely]]
+      begin(name.id(), gate);
   }
   template <typename... Rest>
-  Range(Name name, const Arg& first, const Rest&... rest) noexcept {
+  [[nodiscard]] Range(Name name, const Arg& first, const Rest&... rest) noexcept {
     const std::uint32_t gate = load_gate();
-    if ((gate & detail::kGateUser) != 0) [[unlikely]] begin_with(name.id(), gate, first, rest...);
+    if ((gate & detail::kGateUser) != 0) [[unlikely]]
+      begin_with(name.id(), gate, first, rest...);
   }
 
   /// The name is looked up, under the name table's lock, each time that the range is recorded.
   template <typename... Args>
-  explicit Range(std::string_view name, const Args&... args) noexcept {
+  [[nodiscard]] explicit Range(std::string_view name, const Args&... args) noexcept {
     const std::uint32_t gate = load_gate();
-    if ((gate & detail::kGateUser) == 0) [[likely]] return;
+    if ((gate & detail::kGateUser) == 0) [[likely]]
+      return;
     const std::uint32_t id = marey_intern(name.data(), name.size(), nullptr);
     if constexpr (sizeof...(args) == 0) {
       begin(id, gate);
@@ -187,7 +197,8 @@ class Range {
   }
 
   ~Range() {
-    if (name_ != 0) [[unlikely]] finish();
+    if (name_ != 0) [[unlikely]]
+      finish();
   }
 
   Range(const Range&) = delete;
@@ -207,14 +218,16 @@ class Range {
   static std::uint32_t load_gate() noexcept { return detail::g_gate.load(std::memory_order_relaxed); }
 
   void begin(std::uint32_t name, std::uint32_t gate) noexcept {
-    if (!detail::append_late(gate, detail::SlotKind::kBegin, name, detail::EventClass::kUser)) [[unlikely]] return;
+    if (!detail::append_late(gate, detail::SlotKind::kBegin, name, detail::EventClass::kUser)) [[unlikely]]
+      return;
     name_ = name;
     gate_ = gate;
   }
 
   template <typename... Args>
   [[gnu::noinline]] void begin_with(std::uint32_t name, std::uint32_t gate, const Args&... args) noexcept {
-    static_assert((std::same_as<Args, Arg> && ...), "after the name of a range come its arguments: marey::arg(key, value)");
+    static_assert((std::same_as<Args, Arg> && ...),
+                  "after the name of a range come its arguments: marey::arg(key, value)");
     const marey_arg converted[] = {args.to_c()...};
     name_ = marey_range_begin(name, converted, sizeof...(args));
     gate_ = gate;
@@ -233,7 +246,8 @@ class Range {
 template <typename... Args>
 void mark(Site& site, const Args&... args) noexcept {
   const std::uint32_t gate = detail::g_gate.load(std::memory_order_relaxed);
-  if ((gate & detail::kGateUser) == 0) [[likely]] return;
+  if ((gate & detail::kGateUser) == 0) [[likely]]
+    return;
   if constexpr (sizeof...(args) == 0) {
     (void)detail::append_late(gate, detail::SlotKind::kMark, site.id(), detail::EventClass::kUser);
   } else {
@@ -243,7 +257,8 @@ void mark(Site& site, const Args&... args) noexcept {
 }
 template <typename... Args>
 void mark(Name name, const Args&... args) noexcept {
-  if (!enabled()) [[likely]] return;
+  if (!enabled()) [[likely]]
+    return;
   if constexpr (sizeof...(args) == 0) {
     marey_mark(name.id(), nullptr, 0);
   } else {
@@ -254,7 +269,8 @@ void mark(Name name, const Args&... args) noexcept {
 /// The name is looked up, under the name table's lock, each time that the mark is recorded.
 template <typename... Args>
 void mark(std::string_view name, const Args&... args) noexcept {
-  if (enabled()) [[unlikely]] mark(Name(name), args...);
+  if (enabled()) [[unlikely]]
+    mark(Name(name), args...);
 }
 
 /// A range that may cross others, and may end on another thread: a request, a coroutine, a callback. Moves; ends once.
@@ -263,16 +279,19 @@ class AsyncRange {
   AsyncRange() noexcept = default;
   template <typename... Args>
   explicit AsyncRange(Site& site, const Args&... args) noexcept {
-    if (enabled()) [[unlikely]] begin(site.id(), args...);
+    if (enabled()) [[unlikely]]
+      begin(site.id(), args...);
   }
   template <typename... Args>
   explicit AsyncRange(Name name, const Args&... args) noexcept {
-    if (enabled()) [[unlikely]] begin(name.id(), args...);
+    if (enabled()) [[unlikely]]
+      begin(name.id(), args...);
   }
   /// The name is looked up, under the name table's lock, each time that the range is recorded.
   template <typename... Args>
   explicit AsyncRange(std::string_view name, const Args&... args) noexcept {
-    if (enabled()) [[unlikely]] begin(marey_intern(name.data(), name.size(), nullptr), args...);
+    if (enabled()) [[unlikely]]
+      begin(marey_intern(name.data(), name.size(), nullptr), args...);
   }
   ~AsyncRange() { end(); }
 
@@ -300,7 +319,8 @@ class AsyncRange {
     if constexpr (sizeof...(args) == 0) {
       id_ = marey_async_begin(name, nullptr, 0);
     } else {
-      static_assert((std::same_as<Args, Arg> && ...), "after the name of a range come its arguments: marey::arg(key, value)");
+      static_assert((std::same_as<Args, Arg> && ...),
+                    "after the name of a range come its arguments: marey::arg(key, value)");
       const marey_arg converted[] = {args.to_c()...};
       id_ = marey_async_begin(name, converted, sizeof...(args));
     }
@@ -318,6 +338,7 @@ class AsyncRange {
 /// A range to the end of the enclosing scope, one a line: `MAREY_RANGE("forward");`. The name must live for ever, so in
 /// practice it is a literal. Arguments may follow: `MAREY_RANGE("decode", marey::arg<"tokens">(n));`; their values are
 /// computed whether or not the range is recorded, so keep them cheap.
-#define MAREY_RANGE(name, ...)                                              \
+#define MAREY_RANGE(name, ...)                                                   \
   static constinit ::marey::Site MAREY_DETAIL_JOIN(marey_site_, __LINE__){name}; \
-  const ::marey::Range MAREY_DETAIL_JOIN(marey_range_, __LINE__)(MAREY_DETAIL_JOIN(marey_site_, __LINE__) __VA_OPT__(, ) __VA_ARGS__)
+  const ::marey::Range MAREY_DETAIL_JOIN(                                        \
+      marey_range_, __LINE__)(MAREY_DETAIL_JOIN(marey_site_, __LINE__) __VA_OPT__(, ) __VA_ARGS__)

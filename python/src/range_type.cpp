@@ -14,6 +14,7 @@ namespace {
 using marey::detail::EventClass;
 using marey::detail::g_gate;
 using marey::detail::kGateUser;
+using marey::detail::Slot;
 using marey::detail::SlotKind;
 
 enum class EntryKind : std::uint8_t {
@@ -81,31 +82,23 @@ bool pop(RangeObject* self, Entry* out) {
   return false;
 }
 
-/// Begins the range; false with a Python error set for what must not be swallowed.
-[[gnu::noinline]] bool begin(RangeObject* self, bool always_async, std::uint32_t gate) {
+/// Begins the range, whatever it is; false with a Python error set for what must not be swallowed.
+[[gnu::noinline]] bool begin(RangeObject* self, bool always_async) {
   if (self->id == 0) {
     self->id = name_id(self->name);
     if (self->id == 0) return false;
   }
-  const Caller caller = current_caller();
-  const bool may_cross = always_async || caller.may_cross;
-  if (self->depth == self->capacity && !grow(self)) return true;  // no memory: this one is not recorded
-  if (self->args == nullptr && !may_cross) {
-    // The stamp is the last thing taken before the body runs.
-    self->entries[self->depth++] = {this_thread(), 0, EntryKind::kNested};
-    if (!marey::detail::append(marey::detail::ticks(gate), SlotKind::kBegin, self->id, EventClass::kUser)) {
-      self->entries[self->depth - 1].kind = EntryKind::kDropped;
-    }
-    return true;
-  }
   Args args;
-  if (!args.add_all(self->args)) return false;  // ran Python code: other threads may have entered and left meanwhile
-  if (self->depth == self->capacity && !grow(self)) return true;
+  if (!args.add_all(self->args)) return false;
+  const Caller caller = current_caller();
+  if (self->depth == self->capacity && !grow(self)) return true;  // no memory: this one is not recorded
   Entry entry{this_thread(), 0, EntryKind::kDropped};
-  if (may_cross) {
+  if (always_async || caller.may_cross) {
     entry.async_id = marey_async_begin(self->id, args.data(), args.size());
-    if (entry.async_id != 0) entry.kind = EntryKind::kAsync;
-    if (entry.async_id != 0) entry.owner = caller.frame;
+    if (entry.async_id != 0) {
+      entry.kind = EntryKind::kAsync;
+      entry.owner = caller.frame;
+    }
   } else if (marey_range_begin(self->id, args.data(), args.size()) != 0) {
     entry.kind = EntryKind::kNested;
   }
@@ -113,30 +106,47 @@ bool pop(RangeObject* self, Entry* out) {
   return true;
 }
 
-[[gnu::noinline]] void end(RangeObject* self) {
-  // Stamped first: what follows is not part of the range. Relaxed: see g_gate.
-  const std::uint64_t now = marey::detail::ticks(g_gate.load(std::memory_order_relaxed));
+/// Ends it, whatever it is. `now` was taken first: what happens here is not part of the range.
+[[gnu::noinline]] void end(RangeObject* self, std::uint64_t now) {
   Entry entry;
-  if (self->depth == 1 && self->entries[0].kind == EntryKind::kNested && self->entries[0].owner == this_thread()) {
-    self->depth = 0;
-    (void)marey::detail::append(now, SlotKind::kEnd, self->id, EventClass::kUser);
-  } else if (pop(self, &entry)) {
-    if (entry.kind == EntryKind::kNested) (void)marey::detail::append(now, SlotKind::kEnd, self->id, EventClass::kUser);
-    if (entry.kind == EntryKind::kAsync) marey_async_end(entry.async_id, self->id);
-  }
+  if (!pop(self, &entry)) return;
+  if (entry.kind == EntryKind::kNested) (void)marey::detail::append(now, SlotKind::kEnd, self->id, EventClass::kUser);
+  if (entry.kind == EntryKind::kAsync) marey_async_end(entry.async_id, self->id);
 }
 
 PyObject* range_enter(PyObject* object, PyObject*) {
+  RangeObject* self = as_range(object);
   const std::uint32_t gate = g_gate.load(std::memory_order_relaxed);
-  if ((gate & kGateUser) != 0) [[unlikely]] {
-    if (!begin(as_range(object), false, gate)) return nullptr;
-  }
   Py_INCREF(object);
-  return object;
+  if ((gate & kGateUser) == 0) return object;
+  // Nearly always: no arguments, not nested in itself, an ordinary function.
+  if (self->id != 0 && self->args == nullptr && self->depth == 0 && caller_is_ordinary()) [[likely]] {
+    if (Slot* slot = marey::detail::reserve(1)) [[likely]] {
+      self->entries[0] = {this_thread(), 0, EntryKind::kNested};
+      self->depth = 1;
+      *slot = Slot{marey::detail::ticks(gate), self->id, SlotKind::kBegin, EventClass::kUser, 0, 0};
+      marey::detail::commit(slot, 1);
+      return object;
+    }
+  }
+  if (begin(self, false)) return object;
+  Py_DECREF(object);
+  return nullptr;
 }
 
 PyObject* range_exit(PyObject* object, PyObject* const*, Py_ssize_t) {
-  if (as_range(object)->depth != 0) [[unlikely]] end(as_range(object));
+  RangeObject* self = as_range(object);
+  if (self->depth != 0) {
+    // Relaxed: see g_gate. Recorded even when the shutter closed meanwhile: the window's own end decides.
+    const std::uint64_t now = marey::detail::ticks(g_gate.load(std::memory_order_relaxed));
+    const Entry& entry = self->entries[0];
+    if (self->depth == 1 && entry.owner == this_thread() && entry.kind == EntryKind::kNested) [[likely]] {
+      self->depth = 0;
+      (void)marey::detail::append(now, SlotKind::kEnd, self->id, EventClass::kUser);
+    } else {
+      end(self, now);
+    }
+  }
   Py_RETURN_NONE;
 }
 
@@ -168,13 +178,12 @@ PyObject* ready_next(PyObject* object) {
 }
 
 PyObject* range_aenter(PyObject* object, PyObject*) {
-  const std::uint32_t gate = g_gate.load(std::memory_order_relaxed);
-  if ((gate & kGateUser) != 0 && !begin(as_range(object), true, gate)) return nullptr;
+  if ((g_gate.load(std::memory_order_relaxed) & kGateUser) != 0 && !begin(as_range(object), true)) return nullptr;
   return make_ready(object);
 }
 
 PyObject* range_aexit(PyObject* object, PyObject* const*, Py_ssize_t) {
-  if (as_range(object)->depth != 0) end(as_range(object));
+  if (as_range(object)->depth != 0) end(as_range(object), marey::detail::ticks(g_gate.load(std::memory_order_relaxed)));
   return make_ready(Py_None);
 }
 

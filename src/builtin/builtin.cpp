@@ -6,7 +6,7 @@
 
 namespace {
 
-const bool registered = [] {
+const bool kRegistered = [] {
   (void)marey_register_source(marey::sources::host::source());
   return true;
 }();

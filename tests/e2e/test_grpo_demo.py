@@ -85,8 +85,7 @@ def test_operator_counts_equal_those_of_torch_profiler(window: Path, build_dir: 
     ours: dict[str, int] = {}
     for row in marey("top", window, "--tier", "detail", "--json"):
         ours[row["name"]] = ours.get(row["name"], 0) + row["count"]
-    # torch.profiler reports device-side bookkeeping under names in brackets; it is no operator.
-    assert ours == {name: count for name, count in theirs.items() if not name.startswith("[")}
+    assert ours == theirs
     assert sum(ours.values()) > 3000
 
 
