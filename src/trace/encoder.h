@@ -1,8 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <string>
+#include <memory>
 #include <string_view>
 
 namespace marey::trace {
@@ -33,6 +34,41 @@ class Encoder {
     std::memcpy(at, &value, sizeof value);  // little-endian hosts only: x86-64 and aarch64
     return at + sizeof value;
   }
+};
+
+/// Bytes that grow at the end. Unlike std::string it hands out room without filling it first.
+class ByteBuffer {
+ public:
+  explicit ByteBuffer(std::size_t capacity) : data_(new char[capacity]), capacity_(capacity) {}
+
+  /// Room for `size` bytes at the end; commit() says how far it was used.
+  char* room(std::size_t size) {
+    if (capacity_ - size_ < size) [[unlikely]] grow(size);
+    return data_.get() + size_;
+  }
+  void commit(const char* end) { size_ = static_cast<std::size_t>(end - data_.get()); }
+  void append(std::string_view bytes) {
+    if (bytes.empty()) return;
+    std::memcpy(room(bytes.size()), bytes.data(), bytes.size());
+    size_ += bytes.size();
+  }
+  void clear() { size_ = 0; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] bool empty() const { return size_ == 0; }
+  [[nodiscard]] const char* data() const { return data_.get(); }
+  [[nodiscard]] std::string_view view() const { return {data_.get(), size_}; }
+
+ private:
+  void grow(std::size_t size) {
+    capacity_ = 2 * capacity_ + size;
+    std::unique_ptr<char[]> larger(new char[capacity_]);
+    std::memcpy(larger.get(), data_.get(), size_);
+    data_ = std::move(larger);
+  }
+
+  std::unique_ptr<char[]> data_;
+  std::size_t size_ = 0;
+  std::size_t capacity_;
 };
 
 /// Tag of a field: wire type 0 varint, 1 fixed64, 2 length-delimited.

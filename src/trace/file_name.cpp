@@ -8,6 +8,9 @@
 namespace marey::trace {
 namespace {
 
+/// File systems take 255 bytes; ".partial" and a little room for what other tools append are left.
+constexpr std::size_t kMaxNameBytes = 231;
+
 /// Runs of characters outside [0-9A-Za-z.=+-] become one '-'; '_' separates the parts of a name.
 std::string safe(std::string_view text, std::size_t max_bytes) {
   std::string result;
@@ -26,16 +29,15 @@ std::string safe(std::string_view text, std::size_t max_bytes) {
   return result;
 }
 
-}  // namespace
-
-std::string file_name(const TraceInfo& info) {
+/// With the free parts (role, parallel ranks, host) cut at `limit` bytes.
+std::string name_of(const TraceInfo& info, std::size_t limit) {
   std::string name;
   const auto add = [&name](std::string_view part) {
     if (part.empty()) return;
     if (!name.empty()) name.push_back('_');
     name.append(part);
   };
-  add(safe(info.role, 48));
+  add(safe(info.role, limit));
   if (info.kind == TraceKind::kSkeleton) add("skeleton");
   // Windows over train steps carry the step's number once, as their unit.
   const bool own_unit = info.unit == schedule::Unit::kTrainStep;
@@ -46,13 +48,23 @@ std::string file_name(const TraceInfo& info) {
     add(last == *info.first_unit ? fmt::format("{}{}", unit, *info.first_unit) : fmt::format("{}{}-{}", unit, *info.first_unit, last));
   }
   add(fmt::format("rank{}-of-{}", info.rank, info.world_size));
-  add(safe(info.parallel, 32));
-  add(safe(info.host, 48));
+  add(safe(info.parallel, limit));
+  add(safe(info.host, limit));
   add(fmt::format("pid{}", info.pid));
   const auto seconds = static_cast<std::time_t>(info.begin_unix_ns / 1'000'000'000);
   add(fmt::format("{:%Y%m%dT%H%M%S}.{:03}", fmt::localtime(seconds), info.begin_unix_ns / 1'000'000 % 1000));
   add(safe(info.id, 16));
   return name + ".pftrace";
+}
+
+}  // namespace
+
+std::string file_name(const TraceInfo& info) {
+  for (const std::size_t limit : {48, 32, 16}) {
+    std::string name = name_of(info, limit);
+    if (name.size() <= kMaxNameBytes) return name;
+  }
+  return name_of(info, 4);
 }
 
 }  // namespace marey::trace

@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+
+#include "src/event/string_table.h"
 
 namespace marey::trace {
 namespace {
 
 constexpr std::string_view kPrefix = "marey.";
+constexpr std::size_t kMaxTextBytes = 16 * 1024;
 constexpr std::size_t kMaxListEntries = 4096;  // a damaged index must not make us allocate without bound
 
 /// Doubles travel as text: ChromeMetadata has no floating-point value.
@@ -22,7 +26,7 @@ double text_double(const std::string& text) {
 class Builder {
  public:
   void text(std::string_view name, std::string_view value) {
-    entries.push_back({fmt::format("{}{}", kPrefix, name), MetadataEntry::Type::kString, std::string(value), 0});
+    entries.push_back({fmt::format("{}{}", kPrefix, name), MetadataEntry::Type::kString, event::clean_utf8(value, kMaxTextBytes), 0});
   }
   void number(std::string_view name, std::int64_t value) {
     entries.push_back({fmt::format("{}{}", kPrefix, name), MetadataEntry::Type::kInt, "", value});
@@ -105,6 +109,7 @@ void apply_metadata(const MetadataEntry& entry, TraceInfo* info, bool* sealed) {
   name.remove_prefix(kPrefix.size());
   const std::string& text = entry.string_value;
   const std::int64_t number = entry.int_value;
+  const std::int64_t time_ns = std::max<std::int64_t>(0, number);  // damage must not make differences overflow
   std::size_t index = 0;
   std::string_view part;
 
@@ -140,12 +145,12 @@ void apply_metadata(const MetadataEntry& entry, TraceInfo* info, bool* sealed) {
     if (part == "reason") loss.reason = text;
     else if (part == "count") loss.count = static_cast<std::uint64_t>(number);
     else if (part == "source") loss.source = text;
-    else if (part == "begin_ns") loss.begin_ns = number;
-    else if (part == "end_ns") loss.end_ns = number;
+    else if (part == "begin_ns") loss.begin_ns = time_ns;
+    else if (part == "end_ns") loss.end_ns = time_ns;
   } else if (name == "events") info->events = static_cast<std::uint64_t>(number);
-  else if (name == "begin_ns") info->begin_ns = number;
-  else if (name == "end_ns") info->end_ns = number;
-  else if (name == "begin_unix_ns") info->begin_unix_ns = number;
+  else if (name == "begin_ns") info->begin_ns = time_ns;
+  else if (name == "end_ns") info->end_ns = time_ns;
+  else if (name == "begin_unix_ns") info->begin_unix_ns = time_ns;
   else if (name == "ticks_per_ns") info->ticks_per_ns = text_double(text);
   else if (name == "clock_residual_ns") info->clock_residual_ns = number;
   else if (name == "event_cost_ns") info->event_cost_ns = text_double(text);

@@ -17,6 +17,7 @@ namespace marey::trace {
 namespace {
 
 constexpr std::uint64_t kMaxBatchBytes = std::uint64_t{64} << 20;  // Marey writes batches of 256 KiB
+constexpr std::uint64_t kMaxPacketBytes = std::uint64_t{16} << 20;  // and no packet above 512 KiB
 
 /// Walks Trace.packet records and hands their bodies to the builder. Never reads past the end; says where it stopped.
 class FileParser {
@@ -27,45 +28,75 @@ class FileParser {
   void run() {
     std::size_t at = 0;
     while (at < bytes_.size()) {
-      const std::size_t start = at;
-      if (static_cast<unsigned char>(bytes_[at]) != 0x0A) {
-        damaged(start, "no packet begins here");
-        break;
-      }
-      ++at;
+      std::size_t body = 0;
       std::uint64_t length = 0;
-      const int outcome = read_varint(&at, &length);
-      if (outcome < 0) {
-        damaged(start, "a packet's length is not a number");
-        break;
+      const char* problem = head(at, &body, &length);
+      if (problem == nullptr && length <= bytes_.size() - body) {
+        packet(bytes_.subspan(body, length), at);
+        at = body + length;
+        continue;
       }
-      if (outcome == 0 || length > bytes_.size() - at) {
-        partial(fmt::format("the file ends inside a packet at byte {}", start));
-        break;
+      const std::size_t next = resume_after(at);
+      if (next < bytes_.size()) {
+        damaged(at, problem != nullptr ? problem : "a packet's length is wrong");
+      } else if (problem != nullptr) {
+        damaged(at, problem);
+      } else {
+        partial(fmt::format("the file ends inside a packet at byte {}", at));
       }
-      packet(bytes_.subspan(at, length), start);
-      at += length;
+      at = next;
     }
     builder_.finish();
-    if (trace_->state != TraceState::kDamaged && !builder_.sealed()) {
+    if (trace_->state == TraceState::kDamaged) return;
+    if (!builder_.sealed()) {
       partial("the trace was not sealed: its writer died or still writes");
+    } else if (builder_.counted() != trace_->info.events) {
+      damaged(bytes_.size(), fmt::format("the trace says that it holds {} events, {} are there", trace_->info.events, builder_.counted()));
     }
   }
 
   [[nodiscard]] bool any_of_ours() const { return builder_.metadata_seen(); }
 
  private:
-  /// 1: read; 0: the bytes end; -1: not a varint.
-  int read_varint(std::size_t* at, std::uint64_t* value) const {
-    *value = 0;
-    for (unsigned shift = 0; shift < 70; shift += 7) {
-      if (*at >= bytes_.size()) return 0;
-      const auto byte = static_cast<unsigned char>(bytes_[(*at)++]);
-      if (shift == 63 && byte > 1) return -1;
-      *value |= static_cast<std::uint64_t>(byte & 0x7FU) << shift;
-      if ((byte & 0x80U) == 0) return 1;
+  /// The head of the packet at `at`: where its body begins and how long it is. A head that the end of the bytes cuts has an
+  /// endless body. Returns what is wrong, or null.
+  const char* head(std::size_t at, std::size_t* body, std::uint64_t* length) const {
+    *body = at + 1;
+    *length = 0;
+    if (static_cast<unsigned char>(bytes_[at]) != 0x0A) return "no packet begins here";
+    for (unsigned shift = 0; shift < 35; shift += 7) {
+      if (*body >= bytes_.size()) {
+        *length = UINT64_MAX;
+        return nullptr;
+      }
+      const auto byte = static_cast<unsigned char>(bytes_[(*body)++]);
+      *length |= static_cast<std::uint64_t>(byte & 0x7FU) << shift;
+      if ((byte & 0x80U) == 0) return *length <= kMaxPacketBytes ? nullptr : "a packet is too long";
     }
-    return -1;
+    return "a packet's length is not a number";
+  }
+
+  /// Whether the bytes from `at` on look like packets of Marey's: several in a row, or up to the end.
+  bool packets_at(std::size_t at) const {
+    for (int count = 0; count < 3; ++count) {
+      if (at == bytes_.size()) return count >= 2;
+      std::size_t body = 0;
+      std::uint64_t length = 0;
+      if (head(at, &body, &length) != nullptr || length == 0 || length > bytes_.size() - body) return false;
+      const auto first = static_cast<unsigned char>(bytes_[body]);
+      // A packet begins with its time, its sequence, or (the first byte of that tag) with compressed packets.
+      if (first != 0x40 && first != 0x50 && first != 0x92) return false;
+      at = body + length;
+    }
+    return true;
+  }
+
+  /// Where packets go on after the damage at `at`; the end when nowhere.
+  std::size_t resume_after(std::size_t at) const {
+    while (++at < bytes_.size()) {
+      if (static_cast<unsigned char>(bytes_[at]) == 0x0A && packets_at(at)) return at;
+    }
+    return bytes_.size();
   }
 
   void packet(std::span<const char> body, std::size_t offset) {
@@ -78,16 +109,23 @@ class FileParser {
   const char* inflate(std::span<const char> compressed) {
     // deflate makes at most 1032 bytes of one; a batch is bounded besides, so a hostile file costs little.
     const std::uint64_t bound = std::min<std::uint64_t>(kMaxBatchBytes, compressed.size() * 1032 + 64);
-    std::vector<char> out;
+    // Kept whatever comes: events that decode before the damage refer to it.
+    std::vector<char>& out = trace_->storage.emplace_back();
     std::uint64_t capacity = std::min<std::uint64_t>(bound, std::max<std::uint64_t>(512 * 1024, compressed.size() * 8));
     std::size_t size = 0;
     while (true) {
-      if (inflated_bytes_ + capacity > options_.max_uncompressed_bytes) return "more data than the reader was allowed to hold";
+      if (inflated_bytes_ + capacity > options_.max_uncompressed_bytes) {
+        out = {};
+        return "more data than the reader was allowed to hold";
+      }
       out.resize(capacity);
       const libdeflate_result result =
           libdeflate_zlib_decompress(decompressor_.get(), compressed.data(), compressed.size(), out.data(), out.size(), &size);
       if (result == LIBDEFLATE_SUCCESS) break;
-      if (result != LIBDEFLATE_INSUFFICIENT_SPACE || capacity == bound) return "a compressed batch does not inflate";
+      if (result != LIBDEFLATE_INSUFFICIENT_SPACE || capacity == bound) {
+        out = {};
+        return "a compressed batch does not inflate: its events are lost, and later times on their tracks are too early";
+      }
       capacity = std::min(bound, capacity * 4);
     }
     out.resize(size);
@@ -113,11 +151,10 @@ class FileParser {
       if (!nested.empty()) problem = "a compressed batch holds another";
       rest = rest.subspan(at + length);
     }
-    trace_->storage.push_back(std::move(out));  // moving keeps the views into it valid
     return problem;
   }
 
-  void damaged(std::size_t offset, const char* what) {
+  void damaged(std::size_t offset, std::string_view what) {
     if (trace_->state != TraceState::kDamaged) trace_->state_reason = fmt::format("{} (byte {})", what, offset);
     trace_->state = TraceState::kDamaged;
   }
@@ -145,6 +182,8 @@ Result<Trace> parse(std::vector<char> owned, const std::string& path, const Read
   trace.bytes = owned.size();
   trace.storage.push_back(std::move(owned));
   const std::span<const char> bytes(trace.storage.front().data(), trace.storage.front().size());
+  // A range takes about nine bytes on disk; pages that stay untouched cost nothing.
+  if (!options.info_only) trace.events.reserve(std::min<std::size_t>(bytes.size() / 9, std::size_t{1} << 26));
   FileParser parser(bytes, options, &trace);
   parser.run();
   if (!parser.any_of_ours()) {
