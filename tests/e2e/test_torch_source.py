@@ -323,6 +323,41 @@ def test_a_scope_that_ends_on_another_thread_closes_nothing_there(nested: Path, 
     assert not here["truncated"]
 
 
+COLLECTIVE = (
+    PRELUDE
+    + """
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+x = torch.ones(1000)
+def work():
+    works = [dist.all_reduce(x, async_op=True) for _ in range(5)]
+    for each in works:
+        each.wait()
+    with record_function("after"):
+        x.sin()
+work()
+record("outline", work)
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
+    work()
+print(json.dumps([event.name for event in theirs.events() if event.name.startswith("gloo:")]))
+dist.destroy_process_group()
+"""
+)
+
+
+def test_collectives_that_end_on_another_thread_are_whole(run_python: Run, tmp_path: Path, marey: Marey) -> None:
+    done = run_python(COLLECTIVE, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = json.loads(done.stdout)
+    assert expected == ["gloo:all_reduce"] * 5
+    events = ours(marey, tmp_path / "traces")
+    works = [event for event in events if event["name"].startswith("gloo:")]
+    assert [event["name"] for event in works] == expected
+    assert all(event["duration_ns"] > 0 and not event["truncated"] for event in works)
+    (after,) = [event for event in events if event["name"] == "after"]
+    assert (after["depth"], after["truncated"]) == (0, False)
+
+
 STRADDLE = (
     PRELUDE
     + """

@@ -278,7 +278,8 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
     return nullptr;
   }
   const std::uint32_t id = name_id(state, fn.name(), event_class);
-  if (fn.isAsync()) {
+  // What PyTorch begins as asynchronous (a collective's work, a remote call) is a user scope; the others need not be asked.
+  if (event_class == EventClass::kUserScope && fn.isAsync()) {
     auto context = std::make_unique<AsyncContext>();
     context->id = g_next_async.fetch_add(1, std::memory_order_relaxed) | std::uint64_t{1} << 63;  // apart from host ranges' ids
     context->name = id;
