@@ -208,6 +208,7 @@ bool SliceBuilder::put(std::vector<std::string_view>* table, std::uint64_t iid, 
     table->resize(iid + 1);
   }
   ++entries_;
+  refers_ = true;
   (*table)[iid] = text;
   return true;
 }
@@ -309,6 +310,7 @@ const char* SliceBuilder::annotations(std::span<const std::string_view> list, co
         case field::annotation::kString:
           arg.type = ArgValue::Type::kString;
           arg.string_value = bytes_of(annotation);
+          refers_ = true;
           break;
         default: annotation.skip();
       }
