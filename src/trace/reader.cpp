@@ -17,7 +17,6 @@ namespace marey::trace {
 namespace {
 
 constexpr std::uint64_t kMaxBatchBytes = std::uint64_t{64} << 20;  // Marey writes batches of 256 KiB
-constexpr std::uint64_t kUsualBatchBytes = std::uint64_t{288} << 10;
 constexpr std::uint64_t kMaxPacketBytes = std::uint64_t{16} << 20;  // and no packet above 512 KiB
 
 /// Walks Trace.packet records and hands their bodies to the builder. Never reads past the end; says where it stopped.
@@ -110,7 +109,8 @@ class FileParser {
   const char* inflate(std::span<const char> compressed) {
     // deflate makes at most 1032 bytes of one; a batch is bounded besides, so a hostile file costs little.
     const std::uint64_t bound = std::min<std::uint64_t>(kMaxBatchBytes, compressed.size() * 1032 + 64);
-    std::uint64_t capacity = std::min<std::uint64_t>(bound, kUsualBatchBytes);
+    // Packets of Marey's shrink to a third or less; room that is there already is used.
+    std::uint64_t capacity = std::min<std::uint64_t>(bound, std::max<std::uint64_t>({16 * 1024, compressed.size() * 5, scratch_.size()}));
     std::size_t size = 0;
     while (true) {
       if (inflated_bytes_ + capacity > options_.max_uncompressed_bytes) return "more data than the reader was allowed to hold";

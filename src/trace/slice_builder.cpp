@@ -112,8 +112,12 @@ const char* SliceBuilder::packet(std::span<const char> body, std::span<const cha
     }
     Sequence& sequence = *cached_;
     if ((view.flags & field::kFlagStateCleared) != 0) {
-      sequence = Sequence();
-      sequence.valid = true;
+      if (view.has_event) {
+        note("an event resets its track");  // only a track's first packet does: the rest of the track stays readable
+      } else {
+        sequence = Sequence();
+        sequence.valid = true;
+      }
     }
     if (!view.descriptor.empty() || view.chrome_events.empty()) {
       if (!view.clock_snapshot.empty()) note(clock_snapshot(view.clock_snapshot, &sequence));
