@@ -17,8 +17,8 @@
 #include <tuple>
 #include <vector>
 
-#include "marey/marey.h"
 #include "hot_types.h"
+#include "marey/marey.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -30,21 +30,26 @@ void check(int code) {
   if (code == MAREY_OK) return;
   const std::string message = marey_last_error();
   switch (code) {
-    case MAREY_INVALID_ARGUMENT: throw nb::value_error(message.c_str());
+    case MAREY_INVALID_ARGUMENT:
+      throw nb::value_error(message.c_str());
     case MAREY_NOT_FOUND:
-    case MAREY_IO: PyErr_SetString(PyExc_OSError, message.c_str()); throw nb::python_error();
-    default: throw std::runtime_error(message);  // RuntimeError
+    case MAREY_IO:
+      PyErr_SetString(PyExc_OSError, message.c_str());
+      throw nb::python_error();
+    default:
+      throw std::runtime_error(message);  // RuntimeError
   }
 }
 
 using Numbers = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 
 marey_schedule to_schedule(const Numbers& n) {
-  return {sizeof(marey_schedule), std::get<0>(n), std::get<1>(n), std::get<2>(n), std::get<3>(n), std::get<4>(n), std::get<5>(n)};
+  return {sizeof(marey_schedule), std::get<0>(n), std::get<1>(n), std::get<2>(n),
+          std::get<3>(n),         std::get<4>(n), std::get<5>(n)};
 }
 
-/// The interpreter is about to go: nobody waits any more. A thread that came back for the GIL after that would be killed
-/// in the middle of C++.
+/// The interpreter is about to go: nobody waits any more. A thread that came back for the GIL after that would be
+/// killed in the middle of C++.
 std::atomic<bool> g_closing{false};
 std::atomic<int> g_waiting{0};
 
@@ -89,10 +94,11 @@ void close_waiters() {
 
 class Profiler {
  public:
-  Profiler(const std::optional<Numbers>& schedule, int unit, const std::string& role, const std::optional<std::string>& out,
-           const std::vector<std::string>& contents, const std::vector<std::int64_t>& steps, const std::vector<std::string>& stages,
-           std::optional<std::int64_t> rank, std::optional<std::int64_t> world_size, const std::optional<std::string>& parallel,
-           bool skeleton, bool quiet) {
+  Profiler(const std::optional<Numbers>& schedule, int unit, const std::string& role,
+           const std::optional<std::string>& out, const std::vector<std::string>& contents,
+           const std::vector<std::int64_t>& steps, const std::vector<std::string>& stages,
+           std::optional<std::int64_t> rank, std::optional<std::int64_t> world_size,
+           const std::optional<std::string>& parallel, bool skeleton, bool quiet) {
     marey_schedule numbers{};
     if (schedule) numbers = to_schedule(*schedule);
     std::vector<const char*> content_words;
@@ -145,7 +151,9 @@ class Profiler {
     const nb::gil_scoped_release released;
     (void)marey_profiler_stop(handle_, failed ? 1 : 0);
   }
-  void stage_begin(const std::string& name, bool scheduled) { marey_profiler_stage_begin(handle_, name.c_str(), scheduled ? 1 : 0); }
+  void stage_begin(const std::string& name, bool scheduled) {
+    marey_profiler_stage_begin(handle_, name.c_str(), scheduled ? 1 : 0);
+  }
   void stage_end(const std::string& name) { marey_profiler_stage_end(handle_, name.c_str()); }
   /// True: all is sealed. False: the time ran out. Signals are handled while it waits, so Ctrl-C works.
   bool wait(double timeout_s) {
@@ -210,7 +218,8 @@ class Profiler {
     result["stage"] = status.stage;
     result["unit_number"] = status.unit_number < 0 ? nb::object(nb::none()) : nb::int_(status.unit_number);
     result["units_seen"] = status.units_seen;
-    result["first_planned_unit"] = status.first_planned_unit < 0 ? nb::object(nb::none()) : nb::int_(status.first_planned_unit);
+    result["first_planned_unit"] =
+        status.first_planned_unit < 0 ? nb::object(nb::none()) : nb::int_(status.first_planned_unit);
     result["windows_open"] = status.windows_open;
     result["windows_sealed"] = status.windows_sealed;
     result["windows_failed"] = status.windows_failed;
@@ -222,7 +231,9 @@ class Profiler {
   }
 
  private:
-  static nb::object optional(std::int64_t value) { return value == MAREY_UNKNOWN ? nb::object(nb::none()) : nb::int_(value); }
+  static nb::object optional(std::int64_t value) {
+    return value == MAREY_UNKNOWN ? nb::object(nb::none()) : nb::int_(value);
+  }
   marey_profiler* handle_ = nullptr;
 };
 
@@ -231,11 +242,12 @@ class Profiler {
 NB_MODULE(_core, module) {
   module.attr("__version__") = marey_version();
   nb::class_<Profiler>(module, "Profiler")
-      .def(nb::init<const std::optional<Numbers>&, int, const std::string&, const std::optional<std::string>&, const std::vector<std::string>&,
-                    const std::vector<std::int64_t>&, const std::vector<std::string>&, std::optional<std::int64_t>,
-                    std::optional<std::int64_t>, const std::optional<std::string>&, bool, bool>(),
-           "schedule"_a.none(), "unit"_a, "role"_a, "out"_a.none(), "contents"_a, "steps"_a, "stages"_a, "rank"_a.none(), "world_size"_a.none(),
-           "parallel"_a.none(), "skeleton"_a, "quiet"_a)
+      .def(nb::init<const std::optional<Numbers>&, int, const std::string&, const std::optional<std::string>&,
+                    const std::vector<std::string>&, const std::vector<std::int64_t>&, const std::vector<std::string>&,
+                    std::optional<std::int64_t>, std::optional<std::int64_t>, const std::optional<std::string>&, bool,
+                    bool>(),
+           "schedule"_a.none(), "unit"_a, "role"_a, "out"_a.none(), "contents"_a, "steps"_a, "stages"_a,
+           "rank"_a.none(), "world_size"_a.none(), "parallel"_a.none(), "skeleton"_a, "quiet"_a)
       .def("start", &Profiler::start, "train_step"_a.none())
       .def("step", &Profiler::step)
       .def("tick", &Profiler::tick, "unit"_a)
@@ -248,24 +260,37 @@ NB_MODULE(_core, module) {
       .def("status", &Profiler::status);
   module.def("finish", &finish, "timeout_s"_a);
   module.def("close_waiters", &close_waiters);
-  module.def("schedule_validate", [](const Numbers& numbers) {
-    const marey_schedule schedule = to_schedule(numbers);
-    check(marey_schedule_validate(&schedule));
-  }, "numbers"_a);
-  module.def("schedule_action", [](const Numbers& numbers, std::int64_t number) {
-    const marey_schedule schedule = to_schedule(numbers);
-    return static_cast<int>(marey_schedule_action(&schedule, number));
-  }, "numbers"_a, "number"_a);
+  module.def(
+      "schedule_validate",
+      [](const Numbers& numbers) {
+        const marey_schedule schedule = to_schedule(numbers);
+        check(marey_schedule_validate(&schedule));
+      },
+      "numbers"_a);
+  module.def(
+      "schedule_action",
+      [](const Numbers& numbers, std::int64_t number) {
+        const marey_schedule schedule = to_schedule(numbers);
+        return static_cast<int>(marey_schedule_action(&schedule, number));
+      },
+      "numbers"_a, "number"_a);
   module.def("enabled", [] { return marey_enabled() != 0; });
-  module.def("source_load", [](const std::string& path) {
-    int code = 0;
-    {
-      const nb::gil_scoped_release released;
-      code = marey_source_load(path.c_str());
-    }
-    check(code);
-  }, "path"_a);
-  module.def("source_unavailable", [](const std::string& name, const std::string& reason) { marey_source_unavailable(name.c_str(), reason.c_str()); },
-             "name"_a, "reason"_a);
+  module.def(
+      "source_load",
+      [](const std::string& path) {
+        int code = 0;
+        {
+          const nb::gil_scoped_release released;
+          code = marey_source_load(path.c_str());
+        }
+        check(code);
+      },
+      "path"_a);
+  module.def(
+      "source_unavailable",
+      [](const std::string& name, const std::string& reason) {
+        marey_source_unavailable(name.c_str(), reason.c_str());
+      },
+      "name"_a, "reason"_a);
   if (!add_range_type(module.ptr()) || !add_unit_iterator_type(module.ptr())) throw nb::python_error();
 }
