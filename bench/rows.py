@@ -46,7 +46,7 @@ def range_rows(found: dict[str, Counters]) -> list[Row]:
             "F",
             1.30,
             1.10,
-            f"{mean['range']:.1f} ns, {lost_note(mean['lost'])}",
+            f"{mean['range']:.1f} ns of CPU time, {lost_note(mean['lost'])}",
         ),
         Row("range, recorded, through the C ABI", recorded["range_c_abi"] / clock, "F", note=f"{recorded['range_c_abi']:.1f} ns"),
         Row("range, recorded, one argument", recorded["range_with_argument"] / clock, "F"),
@@ -93,7 +93,8 @@ def session_rows(found: dict[str, Counters]) -> list[Row]:
         counters = found[f"session/{name}"]
         medians = ", ".join(f"{counters[f'call_{size}'] / 1e3:.0f} us at {size}" for size in sizes[:-1])
         slowest = max(counters[f"call_max_{size}"] for size in sizes) / 1e3
-        note = f"{medians}; slowest of all {slowest:.0f} us"
+        cpu = counters[f"call_cpu_{sizes[-1]}"] / 1e3
+        note = f"{cpu:.0f} us of CPU; {medians}; slowest of all {slowest:.0f} us"
         rows.append(Row(f"{words} of {sizes[-1]} ranges", counters[f"call_{sizes[-1]}"] / 1e3, "us", 50, 5, note))
     paced, burst = found["session/close_by_step"], found["session/close_burst"]
     others = ", ".join(f"{paced[f'sealed_{size}'] / 1e6:.1f} ms at {size}" for size in sizes[:-1])

@@ -39,6 +39,7 @@ void step_unchanged(UserCounters& counters) {
 
 struct Closing {
   std::vector<double> call_ns;
+  std::vector<double> call_cpu_ns;
   std::vector<double> sealed_ns;
   std::vector<double> drain_cpu_ns;
   double lost = 0;
@@ -63,6 +64,7 @@ Closing close_window(std::int64_t count, bool by_stop, bool paced, int rounds) {
     } else {
       record(count);
     }
+    const double begin_cpu = thread_cpu_ns();
     const double begin = now_ns();
     if (by_stop) {
       (void)profiler.stop();
@@ -70,6 +72,7 @@ Closing close_window(std::int64_t count, bool by_stop, bool paced, int rounds) {
       profiler.step();
     }
     const double called = now_ns();
+    result.call_cpu_ns.push_back(thread_cpu_ns() - begin_cpu);
     // The window's own file: what waits for the skeleton of a lease that still runs is not part of it.
     while (true) {
       auto window = profiler.next_window(0, 60);
@@ -93,6 +96,7 @@ void closing(UserCounters& counters, bool by_stop, bool paced) {
         close_window(count, by_stop, paced, static_cast<int>(scaled(paced && count == 1'000'000 ? 5 : 9, 1)));
     const std::string suffix = "_1e" + std::to_string(static_cast<int>(std::log10(static_cast<double>(count)) + 0.5));
     counters["call" + suffix] = median(result.call_ns);
+    counters["call_cpu" + suffix] = median(result.call_cpu_ns);
     counters["call_max" + suffix] = *std::max_element(result.call_ns.begin(), result.call_ns.end());
     counters["sealed" + suffix] = median(result.sealed_ns);
     counters["drain_cpu" + suffix] = median(result.drain_cpu_ns);

@@ -150,6 +150,42 @@ template <detail::Literal kKey, typename T>
   }
 }
 
+namespace detail {
+
+/// A range that is being recorded: the id of its name in the low half, the gate as it was at the begin in the high
+/// half, so that both stamps come from one clock. 0: not recorded. One number, so that it lives in a register.
+using RecordedRange = std::uint64_t;
+
+inline RecordedRange recorded_range(std::uint32_t name, std::uint32_t gate) noexcept {
+  return name == 0 ? 0 : std::uint64_t{gate} << 32U | name;
+}
+
+// Out of line: beside two counter reads a call costs nothing that can be measured, and a range's place in the program
+// stays small enough to be forgotten while the shutter is closed.
+
+[[gnu::noinline]] inline RecordedRange begin_range(std::uint32_t name, std::uint32_t gate) noexcept {
+  return append_late(gate, SlotKind::kBegin, name, EventClass::kUser) ? recorded_range(name, gate) : 0;
+}
+[[gnu::noinline]] inline RecordedRange begin_range(Site& site, std::uint32_t gate) noexcept {
+  const std::uint32_t name = site.id();
+  return append_late(gate, SlotKind::kBegin, name, EventClass::kUser) ? recorded_range(name, gate) : 0;
+}
+[[gnu::noinline]] inline void end_range(RecordedRange range) noexcept {
+  const std::uint64_t now = ticks(static_cast<std::uint32_t>(range >> 32U));
+  (void)append(now, SlotKind::kEnd, static_cast<std::uint32_t>(range), EventClass::kUser);
+}
+
+template <typename... Args>
+[[gnu::always_inline]] inline RecordedRange begin_range_with(std::uint32_t name, std::uint32_t gate,
+                                                             const Args&... args) noexcept {
+  static_assert((std::same_as<Args, Arg> && ...),
+                "after the name of a range come its arguments: marey::arg(key, value)");
+  const marey_arg converted[] = {args.to_c()...};
+  return recorded_range(marey_range_begin(name, converted, sizeof...(args)), gate);
+}
+
+}  // namespace detail
+
 /// A range from its construction to its destruction, on this thread, nested in the ranges around it. Begin and end are
 /// stamped by the cycle counter: begin as late and end as early as possible. A range whose begin was recorded always
 /// records its end, also when the window has closed meanwhile; one whose begin was not records none. Records that find
@@ -160,26 +196,26 @@ class Range {
   [[nodiscard]] explicit Range(Site& site) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
-      begin(site.id(), gate);
+      range_ = detail::begin_range(site, gate);
   }
   template <typename... Rest>
   [[nodiscard]] Range(Site& site, const Arg& first, const Rest&... rest) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
-      begin_with(site.id(), gate, first, rest...);
+      range_ = detail::begin_range_with(site.id(), gate, first, rest...);
   }
 
   /// As fast, for a name made before.
   [[nodiscard]] explicit Range(Name name) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
-      begin(name.id(), gate);
+      range_ = detail::begin_range(name.id(), gate);
   }
   template <typename... Rest>
   [[nodiscard]] Range(Name name, const Arg& first, const Rest&... rest) noexcept {
     const std::uint32_t gate = load_gate();
     if ((gate & detail::kGateUser) != 0) [[unlikely]]
-      begin_with(name.id(), gate, first, rest...);
+      range_ = detail::begin_range_with(name.id(), gate, first, rest...);
   }
 
   /// The name is looked up, under the name table's lock, each time that the range is recorded.
@@ -190,56 +226,30 @@ class Range {
       return;
     const std::uint32_t id = marey_intern(name.data(), name.size(), nullptr);
     if constexpr (sizeof...(args) == 0) {
-      begin(id, gate);
+      range_ = detail::begin_range(id, gate);
     } else {
-      begin_with(id, gate, args...);
+      range_ = detail::begin_range_with(id, gate, args...);
     }
   }
 
-  ~Range() {
-    if (name_ != 0) [[unlikely]]
-      finish();
-  }
+  ~Range() { end(); }
 
   Range(const Range&) = delete;
   Range& operator=(const Range&) = delete;
 
   /// True when this range is being recorded.
-  [[nodiscard]] bool recorded() const noexcept { return name_ != 0; }
+  [[nodiscard]] bool recorded() const noexcept { return range_ != 0; }
 
   /// Ends it before its scope does.
   void end() noexcept {
-    if (name_ == 0) return;
-    finish();
-    name_ = 0;
+    if (range_ != 0) [[unlikely]]
+      detail::end_range(std::exchange(range_, 0));
   }
 
  private:
   static std::uint32_t load_gate() noexcept { return detail::g_gate.load(std::memory_order_relaxed); }
 
-  void begin(std::uint32_t name, std::uint32_t gate) noexcept {
-    if (!detail::append_late(gate, detail::SlotKind::kBegin, name, detail::EventClass::kUser)) [[unlikely]]
-      return;
-    name_ = name;
-    gate_ = gate;
-  }
-
-  template <typename... Args>
-  [[gnu::noinline]] void begin_with(std::uint32_t name, std::uint32_t gate, const Args&... args) noexcept {
-    static_assert((std::same_as<Args, Arg> && ...),
-                  "after the name of a range come its arguments: marey::arg(key, value)");
-    const marey_arg converted[] = {args.to_c()...};
-    name_ = marey_range_begin(name, converted, sizeof...(args));
-    gate_ = gate;
-  }
-
-  void finish() noexcept {
-    const std::uint64_t now = detail::ticks(gate_);
-    (void)detail::append(now, detail::SlotKind::kEnd, name_, detail::EventClass::kUser);
-  }
-
-  std::uint32_t name_ = 0;  ///< 0: not recorded
-  std::uint32_t gate_ = 0;  ///< as at the begin: both stamps come from one clock
+  detail::RecordedRange range_ = 0;
 };
 
 /// Records an instant.

@@ -27,7 +27,7 @@ inline std::uint64_t counter_ticks() noexcept {
 #endif
 }
 
-inline std::uint64_t slow_ticks() noexcept {
+[[gnu::noinline, gnu::cold]] inline std::uint64_t slow_ticks() noexcept {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
