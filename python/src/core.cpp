@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -48,16 +49,28 @@ marey_schedule to_schedule(const Numbers& n) {
           std::get<3>(n),         std::get<4>(n), std::get<5>(n)};
 }
 
-/// The interpreter is about to go: nobody waits any more. A thread that came back for the GIL after that would be
-/// killed in the middle of C++.
+/// The interpreter is about to go: from now on nobody gives the GIL away. A thread that came back for it after that
+/// would be killed in the middle of C++. Written with the GIL held.
 std::atomic<bool> g_closing{false};
-std::atomic<int> g_waiting{0};
+/// Threads that are without the GIL because of us, or on their way back to it. Grows with the GIL held.
+std::atomic<int> g_without_gil{0};
 
-struct Waiter {
-  Waiter() { ++g_waiting; }
-  ~Waiter() { --g_waiting; }
-  Waiter(const Waiter&) = delete;
-  Waiter& operator=(const Waiter&) = delete;
+/// Gives the GIL away for its lifetime, unless the interpreter is about to go.
+class WithoutGil {
+ public:
+  WithoutGil() {
+    ++g_without_gil;
+    if (!g_closing) state_ = PyEval_SaveThread();
+  }
+  ~WithoutGil() {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+    --g_without_gil;
+  }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_ = nullptr;
 };
 
 /// A time limit (negative: none) that is waited for in slices, to look at signals and at the end of the interpreter.
@@ -80,16 +93,16 @@ class Deadline {
 
 /// Ends every lease and waits for the files.
 void finish(double timeout_s) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   marey_finish(timeout_s);
 }
 
-/// Sends every waiting thread home.
+/// Sends every waiting thread home; whoever calls after this keeps the GIL.
 void close_waiters() {
-  const nb::gil_scoped_release released;
   g_closing = true;
-  const Deadline deadline(1.0);
-  while (g_waiting.load() > 0 && !deadline.over()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const nb::gil_scoped_release released;
+  const Deadline deadline(10.0);
+  while (g_without_gil.load() > 0 && !deadline.over()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 class Profiler {
@@ -124,13 +137,13 @@ class Profiler {
     options.quiet = quiet ? 1 : 0;
     int code = 0;
     {
-      const nb::gil_scoped_release released;  // touches the disk
+      const WithoutGil released;  // touches the disk
       code = marey_profiler_create(&options, &handle_);
     }
     check(code);
   }
   ~Profiler() {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     marey_profiler_destroy(handle_);
   }
   Profiler(const Profiler&) = delete;
@@ -139,7 +152,7 @@ class Profiler {
   void start(std::optional<std::int64_t> train_step) {
     int code = 0;
     {
-      const nb::gil_scoped_release released;  // may arm sources, whose libraries take locks
+      const WithoutGil released;  // may arm sources, whose libraries take locks
       code = marey_profiler_start(handle_, train_step.value_or(MAREY_UNKNOWN));
     }
     check(code);
@@ -148,7 +161,7 @@ class Profiler {
   void tick(int unit) { marey_profiler_tick(handle_, static_cast<marey_unit>(unit)); }
   void end_units() { marey_profiler_end_units(handle_); }
   void stop(bool failed) {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     (void)marey_profiler_stop(handle_, failed ? 1 : 0);
   }
   void stage_begin(const std::string& name, bool scheduled) {
@@ -157,12 +170,11 @@ class Profiler {
   void stage_end(const std::string& name) { marey_profiler_stage_end(handle_, name.c_str()); }
   /// True: all is sealed. False: the time ran out. Signals are handled while it waits, so Ctrl-C works.
   bool wait(double timeout_s) {
-    const Waiter waiter;
     const Deadline deadline(timeout_s);
     while (true) {
       int code = 0;
       {
-        const nb::gil_scoped_release released;
+        const WithoutGil released;
         code = marey_profiler_wait(handle_, deadline.slice_s());
       }
       if (code == MAREY_OK) return true;
@@ -173,14 +185,14 @@ class Profiler {
 
   /// (True, window as a dict); (True, None) when the time ran out; (False, None) when none can come any more.
   nb::tuple next_window(std::uint64_t after, double timeout_s) {
-    const Waiter waiter;
+    if (g_closing) return nb::make_tuple(true, nb::none());
     const Deadline deadline(timeout_s);
     marey_window window{};
     window.size = sizeof window;
     int code = 0;
     {
       // The GIL stays away until there is something to tell: a helper thread that only waits must not disturb training.
-      const nb::gil_scoped_release released;
+      const WithoutGil released;
       do {
         code = marey_profiler_next_window(handle_, after, deadline.slice_s(), &window);
       } while (code == MAREY_EXHAUSTED && !deadline.over() && !g_closing.load());
@@ -240,6 +252,8 @@ class Profiler {
 }  // namespace
 
 NB_MODULE(_core, module) {
+  // In a fork's child the other threads are not there, and never come back.
+  pthread_atfork(nullptr, nullptr, [] { g_without_gil = 0; });
   module.attr("__version__") = marey_version();
   nb::class_<Profiler>(module, "Profiler")
       .def(nb::init<const std::optional<Numbers>&, int, const std::string&, const std::optional<std::string>&,
@@ -280,7 +294,7 @@ NB_MODULE(_core, module) {
       [](const std::string& path) {
         int code = 0;
         {
-          const nb::gil_scoped_release released;
+          const WithoutGil released;
           code = marey_source_load(path.c_str());
         }
         check(code);
