@@ -252,6 +252,8 @@ class Profiler {
 }  // namespace
 
 NB_MODULE(_core, module) {
+  // A profiler that a daemon thread or a fork's child still holds at the end is no news for the program's stderr.
+  nb::set_leak_warnings(false);
   // In a fork's child the other threads are not there, and never come back.
   pthread_atfork(nullptr, nullptr, [] { g_without_gil = 0; });
   module.attr("__version__") = marey_version();
