@@ -44,7 +44,7 @@ class Results {
     std::uint64_t lost = 0;
   };
 
-  /// A lease, or a window that was closed, is to be sealed: wait() waits for it.
+  /// A window was closed or a lease ended, and is to be sealed: wait() waits for it.
   void expect() {
     const std::lock_guard lock(mutex_);
     ++outstanding_;

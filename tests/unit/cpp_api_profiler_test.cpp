@@ -101,6 +101,19 @@ TEST_F(CppApiTest, AWindowHoldsExactlyItsMiniBatches) {
   EXPECT_EQ(profiler.next_window(windows[1].sequence).error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(CppApiTest, WaitReturnsWhileTheLeaseGoesOn) {
+  Profiler profiler = make(Schedule{.wait = 1, .active = 1});
+  const Lease lease(profiler);
+  for (int window = 1; window <= 2; ++window) {
+    profiler.step();  // the unit that waits
+    { const Range range("forward"); }
+    profiler.step();
+    const Error error = profiler.wait(30);
+    ASSERT_FALSE(error) << error.message;
+    EXPECT_EQ(profiler.windows().size(), static_cast<std::size_t>(window));
+  }
+}
+
 TEST_F(CppApiTest, ALoopOverAContainerTicksOncePerElement) {
   Profiler profiler = make({.active = 1});
   const std::vector<std::string> batches{"a", "b", "c"};
