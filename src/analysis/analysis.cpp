@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <tuple>
 
 #include "src/event/categories.h"
@@ -254,7 +255,11 @@ std::vector<UnitRow> joined_unit_table(const std::vector<Trace>& traces, std::op
   };
   constexpr std::int64_t kNone = INT64_MIN;
   std::multimap<Key, Entry> entries;
-  for (std::size_t index = 0; index < traces.size(); ++index) {
+  // Skeleton traces first: of two whole ranges theirs counts, in whatever order the traces come.
+  std::vector<std::size_t> order(traces.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_partition(order.begin(), order.end(), [&traces](std::size_t index) { return traces[index].info.kind == trace::TraceKind::kSkeleton; });
+  for (const std::size_t index : order) {
     for (UnitRow& row : unit_table(traces[index], unit)) {
       const Place& place = row.place;
       const Key key{owner_of(traces[index]), static_cast<int>(row.unit), place.train_step.value_or(kNone), place.mini_batch.value_or(kNone),

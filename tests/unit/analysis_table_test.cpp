@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <tuple>
 
 #include "src/analysis/analysis.h"
 
@@ -77,7 +78,7 @@ void add_event(std::istream& line, Golden* golden) {
     const std::size_t equals = word.find('=');
     ASSERT_NE(equals, std::string::npos) << word;
     trace.args.push_back({.key = "unit", .type = trace::ArgValue::Type::kString, .string_value = keep(word.substr(0, equals))});
-    trace.args.push_back({.key = "index", .int_value = std::stoll(word.substr(equals + 1))});
+    trace.args.push_back({.key = "index", .int_value = std::stoll(word.substr(equals + 1)), .string_value = {}});
     event.arg_count = 2;
   }
   trace.events.push_back(event);
@@ -149,6 +150,7 @@ TEST(AnalysisTables, EqualTheGoldenOnes) {
     for (const auto& [tier, names] : golden.names) EXPECT_EQ(lines_of(joined_name_table(golden.traces, tiers.at(tier))), names) << tier;
     // The order in which a folder's files are read changes nothing.
     std::reverse(golden.traces.begin(), golden.traces.end());
+    EXPECT_EQ(lines_of(joined_unit_table(golden.traces, std::nullopt)), golden.units);
     EXPECT_EQ(lines_of(joined_name_table(golden.traces, tiers.at(golden.names.begin()->first))), golden.names.begin()->second);
     if (golden.traces.size() == 1) {
       EXPECT_EQ(lines_of(unit_table(golden.traces[0], std::nullopt)), golden.units);
