@@ -108,7 +108,7 @@ void add_units(CLI::App& app, int* exit_code) {
   command->add_option("path", flags->paths, "Trace files, or folders of them (windows and skeletons are joined)")->required();
   command->add_option("--unit", flags->unit, "Only this kind")->check(CLI::IsMember({"train_step", "mini_batch", "micro_batch"}));
   command->add_flag("--json", flags->json, "Print a JSON array, one object a unit; times in ns");
-  command->footer(std::string("Time by category is that of the outermost ranges of each thread; events are those that begin in the unit.\n"
+  command->footer(std::string("Time by category is that of the outermost ranges of the category on each thread; events are those that begin in the unit.\n"
                               "Example: marey units marey-traces/\n") +
                   std::string(kExitCodesHelp));
   command->callback([flags, exit_code] { *exit_code = run(*flags); });

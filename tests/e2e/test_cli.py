@@ -61,7 +61,9 @@ def test_plan_as_text_is_a_strip(marey: Callable[..., Any]) -> None:
         ([], 2, ""),
     ],
 )
-def test_errors_go_to_stderr_with_their_exit_code(build_dir: Path, tmp_path: Path, words: list[object], code: int, said: str) -> None:
+def test_errors_go_to_stderr_with_their_exit_code(
+    build_dir: Path, tmp_path: Path, words: list[object], code: int, said: str
+) -> None:
     done = subprocess.run(
         [build_dir / "bin" / "marey", *map(str, words)], capture_output=True, text=True, timeout=60, cwd=tmp_path
     )
@@ -145,7 +147,9 @@ def test_what_is_missing_is_told_in_both_forms(build_dir: Path, tmp_path: Path) 
 @pytest.mark.parametrize("command", ["dump", "top", "units", "info"])
 def test_output_that_cannot_be_written_is_an_error(build_dir: Path, window: Path, command: str) -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([build_dir / "bin" / "marey", command, window], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(
+            [build_dir / "bin" / "marey", command, window], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
 
@@ -157,9 +161,15 @@ def test_top_self_times_add_up_to_the_outermost_times(window: Path, marey: Calla
     assert sum(row["self_ns"] for row in rows) == outermost
     assert abs(sum(row["share"] for row in rows) - 1) < 1e-9
     for row in rows:
-        durations = [event["duration_ns"] or 0 for event in events if (event["name"], event["category"]) == (row["name"], row["category"])]
+        durations = [
+            event["duration_ns"] or 0 for event in events if (event["name"], event["category"]) == (row["name"], row["category"])
+        ]
         assert (row["count"], row["total_ns"]) == (len(durations), sum(durations))
-        assert (row["min_ns"], row["max_ns"], row["mean_ns"]) == (min(durations), max(durations), sum(durations) // len(durations))
+        assert (row["min_ns"], row["max_ns"], row["mean_ns"]) == (
+            min(durations),
+            max(durations),
+            sum(durations) // len(durations),
+        )
 
 
 def test_dump_says_where_every_event_lies(window: Path, marey: Callable[..., Any]) -> None:
