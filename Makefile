@@ -49,13 +49,13 @@ test: setup ## Everything that must pass before a change goes in
 unit: build ## C++ unit tests, and misuse that must not compile
 	@ctest --test-dir build/dev -j $(JOBS) --output-on-failure --no-tests=error --progress
 
-.PHONY: e2e
-e2e: build ## End-to-end tests of the build tree; ARGS="-k name" chooses
-	@$(RUN) $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -m "not install" $(ARGS) tests
+.PHONY: pytest
+pytest: build ## End-to-end tests, and tests of what is installed; ARGS="-k name" chooses
+	@$(RUN) $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS) tests
 
-.PHONY: install-test
-install-test: build ## Tests of what is installed: the C++ package, the wheel, and a Python without PyTorch
-	@$(RUN) $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -m install $(ARGS) tests
+.PHONY: e2e
+e2e: build ## The end-to-end tests alone
+	@$(RUN) $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -m "not install" $(ARGS) tests
 
 .PHONY: lint
 lint: setup ## Format, ruff, mypy, the arrows between the parts, shell scripts

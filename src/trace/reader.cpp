@@ -182,6 +182,8 @@ Result<Trace> parse(std::vector<char> owned, const std::string& path, const Read
   trace.bytes = owned.size();
   trace.storage.push_back(std::move(owned));
   const std::span<const char> bytes(trace.storage.front().data(), trace.storage.front().size());
+  // A range takes about nine bytes on disk; pages that stay untouched cost nothing.
+  if (!options.info_only) trace.events.reserve(std::min<std::size_t>(bytes.size() / 9, std::size_t{1} << 26));
   FileParser parser(bytes, options, &trace);
   parser.run();
   if (!parser.any_of_ours()) {

@@ -4,6 +4,7 @@
 #include <protozero/pbf_reader.hpp>
 
 #include "src/event/categories.h"
+#include "src/trace/encoder.h"
 #include "src/trace/fields.h"
 #include "src/trace/metadata.h"
 
@@ -90,6 +91,8 @@ const char* SliceBuilder::decode(std::span<const char> body, PacketView* view) {
 }
 
 const char* SliceBuilder::packet(std::span<const char> body, std::span<const char>* compressed) {
+  const char* hot_problem = nullptr;
+  if (hot_packet(body, &hot_problem)) return hot_problem;
   try {
     PacketView view;
     const char* problem = decode(body, &view);
@@ -286,7 +289,7 @@ const char* SliceBuilder::metadata(std::string_view bytes) {
   return nullptr;
 }
 
-const char* SliceBuilder::annotations(const std::vector<std::string_view>& list, const Sequence& sequence, bool is_end, Event* event) {
+const char* SliceBuilder::annotations(std::span<const std::string_view> list, const Sequence& sequence, bool is_end, Event* event) {
   const char* problem = nullptr;
   for (const std::string_view bytes : list) {
     pbf_reader annotation(bytes.data(), bytes.size());
@@ -314,7 +317,7 @@ const char* SliceBuilder::annotations(const std::vector<std::string_view>& list,
       problem = "an argument has no name";
     } else if (is_end) {
       if (arg.key == "open_at_end") event->truncated = true;
-    } else if (!options_.info_only && event->arg_count < kMaxArgs) {
+    } else if (event->arg_count < kMaxArgs) {
       if (event->arg_count == 0) event->first_arg = static_cast<std::uint32_t>(trace_->args.size());
       trace_->args.push_back(arg);
       ++event->arg_count;
@@ -323,8 +326,51 @@ const char* SliceBuilder::annotations(const std::vector<std::string_view>& list,
   return problem;
 }
 
+/// The two packets that make up nearly all of a trace, as the writer's fast path lays them out. Anything else is left to
+/// decode(). Changes nothing when it returns false.
+bool SliceBuilder::hot_packet(std::span<const char> body, const char** problem) {
+  const auto* at = reinterpret_cast<const unsigned char*>(body.data());
+  const unsigned char* const end = at + body.size();
+  const auto expect = [&](unsigned char byte) { return at < end && *at++ == byte; };
+  const auto number = [&](std::uint64_t* value) {
+    *value = 0;
+    for (unsigned shift = 0; shift < 63 && at < end; shift += 7) {
+      const unsigned char byte = *at++;
+      *value |= static_cast<std::uint64_t>(byte & 0x7FU) << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  };
+  constexpr auto varint_tag = [](std::uint32_t field) { return static_cast<unsigned char>(tag(field, 0)); };
+  std::uint64_t delta = 0;
+  std::uint64_t sequence_id = 0;
+  if (!expect(varint_tag(field::packet::kTimestamp)) || !number(&delta)) return false;
+  if (!expect(varint_tag(field::packet::kSequenceId)) || !number(&sequence_id)) return false;
+  if (cached_ == nullptr || cached_id_ != sequence_id) return false;  // decode() checks and finds it
+  if (at < end && *at == varint_tag(field::packet::kSequenceFlags)) {
+    ++at;
+    if (!expect(field::kFlagNeedsState)) return false;
+  }
+  if (!expect(tag(field::packet::kTrackEvent, 2)) || at >= end || *at != end - at - 1) return false;
+  ++at;
+  EventFields fields;
+  if (!expect(varint_tag(field::track_event::kType)) || at >= end) return false;
+  fields.type = *at++;
+  if (fields.type == field::kSliceBegin) {
+    if (!expect(varint_tag(field::track_event::kCategoryIids)) || !number(&fields.category)) return false;
+    if (!expect(varint_tag(field::track_event::kNameIid)) || !number(&fields.name)) return false;
+  }
+  if (at != end || fields.type > field::kSliceEnd) return false;
+  Sequence& sequence = *cached_;
+  std::int64_t ts_ns = 0;
+  if (!sequence.ready() || __builtin_add_overflow(sequence.clock_ns, static_cast<std::int64_t>(delta), &ts_ns)) return false;
+  sequence.clock_ns = ts_ns;
+  *problem = add_event(ts_ns, fields, sequence);
+  return true;
+}
+
 const char* SliceBuilder::track_event(const PacketView& view, Sequence& sequence) {
-  if (!sequence.valid || !sequence.has_clock || sequence.track == UINT32_MAX) return "an event comes before its track is set up";
+  if (!sequence.ready()) return "an event comes before its track is set up";
   if (!view.has_timestamp) return "an event has no time";
   std::int64_t ts_ns = 0;
   const auto value = static_cast<std::int64_t>(view.timestamp);
@@ -338,73 +384,72 @@ const char* SliceBuilder::track_event(const PacketView& view, Sequence& sequence
     return "an event uses an unknown clock";
   }
 
-  std::uint32_t type = 0;
-  std::uint64_t name = 0;
-  std::uint64_t category = 0;
-  Event event;
-  thread_local std::vector<std::string_view> annotation_list;
-  annotation_list.clear();
+  EventFields fields;
+  annotations_.clear();
   const char* problem = nullptr;
   pbf_reader message(view.event.data(), view.event.size());
   while (message.next()) {
     switch (message.tag_and_type()) {
-      case protozero::tag_and_type(field::track_event::kType, protozero::pbf_wire_type::varint): type = message.get_uint32(); break;
-      case protozero::tag_and_type(field::track_event::kNameIid, protozero::pbf_wire_type::varint): name = message.get_uint64(); break;
-      case protozero::tag_and_type(field::track_event::kCategoryIids, protozero::pbf_wire_type::varint): category = message.get_uint64(); break;
+      case protozero::tag_and_type(field::track_event::kType, protozero::pbf_wire_type::varint): fields.type = message.get_uint32(); break;
+      case protozero::tag_and_type(field::track_event::kNameIid, protozero::pbf_wire_type::varint): fields.name = message.get_uint64(); break;
+      case protozero::tag_and_type(field::track_event::kCategoryIids, protozero::pbf_wire_type::varint): fields.category = message.get_uint64(); break;
       case protozero::tag_and_type(field::track_event::kDebugAnnotations, protozero::pbf_wire_type::length_delimited):
-        annotation_list.push_back(view_of(message.get_view()));
+        annotations_.push_back(view_of(message.get_view()));
         break;
-      case protozero::tag_and_type(field::track_event::kFlowIds, protozero::pbf_wire_type::fixed64): event.flow_id = message.get_fixed64(); break;
+      case protozero::tag_and_type(field::track_event::kFlowIds, protozero::pbf_wire_type::fixed64): fields.flow_id = message.get_fixed64(); break;
       case protozero::tag_and_type(field::track_event::kTerminatingFlowIds, protozero::pbf_wire_type::fixed64):
-        event.terminating_flow_id = message.get_fixed64();
+        fields.terminating_flow_id = message.get_fixed64();
         break;
       default:
         message.skip();
         problem = "an event holds a field that Marey does not write";
     }
   }
-  first_ns_ = std::min(first_ns_, ts_ns);
+  fields.annotations = annotations_;
+  if (const char* wrong = add_event(ts_ns, fields, sequence)) problem = wrong;
+  return problem;
+}
+
+const char* SliceBuilder::add_event(std::int64_t ts_ns, const EventFields& fields, const Sequence& sequence) {
   last_ns_ = std::max(last_ns_, ts_ns);
   TrackState& state = states_[sequence.track];
-
-  if (type == field::kSliceEnd) {
-    if (options_.info_only) return problem;
+  const char* problem = nullptr;
+  if (fields.type == field::kSliceEnd) {
+    if (options_.info_only) return nullptr;
     if (state.open.empty()) return "a range ends that never began";
     Event& open = trace_->events[state.open.back()];
     state.open.pop_back();
-    if (const char* wrong = annotations(annotation_list, sequence, true, &event)) problem = wrong;
-    open.truncated = event.truncated;
-    open.duration_ns = ts_ns - open.begin_ns;
-    if (open.duration_ns < 0) {
-      open.duration_ns = 0;
-      return "a range ends before it begins";
-    }
-    return problem;
+    open.duration_ns = std::max<std::int64_t>(0, ts_ns - open.begin_ns);
+    if (!fields.annotations.empty()) problem = annotations(fields.annotations, sequence, true, &open);
+    return ts_ns < open.begin_ns ? "a range ends before it begins" : problem;
   }
-  if (type != field::kSliceBegin && type != field::kInstant) return "an event of an unknown type";
+  if (fields.type != field::kSliceBegin && fields.type != field::kInstant) return "an event of an unknown type";
   ++counted_;
-  event.name = get(sequence.names, name);
-  event.category = get(sequence.categories, category);
+  if (options_.info_only) {
+    return get(sequence.names, fields.name).empty() ? "an event's name is missing" : nullptr;
+  }
+  Event& event = trace_->events.emplace_back();
+  event.name = get(sequence.names, fields.name);
+  event.category = get(sequence.categories, fields.category);
   if (event.name.empty()) {
     event.name = "?";
     problem = "an event's name is missing";
   }
   if (event.category.empty()) problem = "an event's category is missing";
-  if (const char* wrong = annotations(annotation_list, sequence, false, &event)) problem = wrong;
-  if (options_.info_only) return problem;
   event.begin_ns = ts_ns;
   event.track = sequence.track;
-  event.kind = type == field::kInstant ? EventKind::kMark : EventKind::kRange;
+  event.flow_id = fields.flow_id;
+  event.terminating_flow_id = fields.terminating_flow_id;
+  event.kind = fields.type == field::kInstant ? EventKind::kMark : EventKind::kRange;
   event.tier = event.category == event::kUnitCategory || event.category == event::kStageCategory ? Tier::kSkeleton : Tier::kDetail;
   if (ts_ns < state.last_ns) state.renest = true;
   state.last_ns = std::max(state.last_ns, ts_ns);
   event.depth = static_cast<std::uint16_t>(std::min<std::size_t>(state.open.size(), UINT16_MAX));
   event.parent = state.open.empty() ? kNoParent : state.open.back();
-  if (event.kind == EventKind::kRange) {
-    event.duration_ns = -1;
-    state.open.push_back(static_cast<std::uint32_t>(trace_->events.size()));
+  if (event.kind == EventKind::kRange) state.open.push_back(static_cast<std::uint32_t>(trace_->events.size() - 1));
+  if (!fields.annotations.empty()) {
+    if (const char* wrong = annotations(fields.annotations, sequence, false, &event)) problem = wrong;
   }
-  trace_->events.push_back(event);
   return problem;
 }
 

@@ -33,6 +33,7 @@ class SliceBuilder {
     bool has_clock = false;
     std::int64_t clock_ns = 0;
     std::uint32_t track = UINT32_MAX;
+    [[nodiscard]] bool ready() const { return valid && has_clock && track != UINT32_MAX; }
     std::vector<std::string_view> names;
     std::vector<std::string_view> categories;
     std::vector<std::string_view> keys;
@@ -43,7 +44,18 @@ class SliceBuilder {
     bool renest = false;  ///< an event came late: nesting is worked out from the times
   };
   struct PacketView;
+  /// A TrackEvent, decoded.
+  struct EventFields {
+    std::uint32_t type = 0;
+    std::uint64_t name = 0;
+    std::uint64_t category = 0;
+    std::uint64_t flow_id = 0;
+    std::uint64_t terminating_flow_id = 0;
+    std::span<const std::string_view> annotations;
+  };
 
+  bool hot_packet(std::span<const char> body, const char** problem);
+  const char* add_event(std::int64_t ts_ns, const EventFields& fields, const Sequence& sequence);
   const char* decode(std::span<const char> body, PacketView* view);
   const char* track_event(const PacketView& view, Sequence& sequence);
   const char* track_descriptor(std::string_view bytes);
@@ -51,7 +63,7 @@ class SliceBuilder {
   const char* defaults(std::string_view bytes, Sequence* sequence);
   const char* clock_snapshot(std::string_view bytes, Sequence* sequence);
   const char* metadata(std::string_view bytes);
-  const char* annotations(const std::vector<std::string_view>& list, const Sequence& sequence, bool is_end, Event* event);
+  const char* annotations(std::span<const std::string_view> list, const Sequence& sequence, bool is_end, Event* event);
   std::uint32_t track_of(std::uint64_t uuid);
   bool put(std::vector<std::string_view>* table, std::uint64_t iid, std::string_view text);
   void renest();
@@ -64,10 +76,10 @@ class SliceBuilder {
   Sequence* cached_ = nullptr;
   std::unordered_map<std::uint64_t, std::uint32_t> tracks_;  ///< uuid → index
   std::vector<TrackState> states_;
+  std::vector<std::string_view> annotations_;  ///< of the event at hand
   std::uint64_t counted_ = 0;
   std::uint64_t entries_ = 0;    ///< interned
   std::uint64_t gap_slots_ = 0;  ///< of interned ids that were skipped
-  std::int64_t first_ns_ = INT64_MAX;
   std::int64_t last_ns_ = INT64_MIN;
   bool sealed_ = false;
   bool metadata_seen_ = false;

@@ -2,52 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-class Outcome:
-    """What a program printed and left."""
-
-    def __init__(self, done: subprocess.CompletedProcess[str], folder: Path, marey: Callable[..., Any]) -> None:
-        self.code, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
-        paths = sorted(folder.glob("*.pftrace")) if folder.is_dir() else []
-        self._marey = marey
-        infos = marey("info", *paths, "--json") if paths else []
-        infos.sort(key=lambda info: info["begin_ns"])
-        self.windows = [info for info in infos if info["kind"] == "window"]
-        self.skeletons = [info for info in infos if info["kind"] == "skeleton"]
-        self.partial_files = sorted(folder.glob("*.partial")) if folder.is_dir() else []
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout)
-
-    def names(self, window: int = 0) -> list[str]:
-        """The user's ranges and marks of a window, in order."""
-        dump = self._marey("dump", self.windows[window]["path"], "--json")
-        return [event["name"] for event in dump if event["category"] == "user"]
-
-    def units(self) -> list[tuple[int, int, int, bool]]:
-        keys = ("first_unit", "last_unit", "recorded_units", "complete")
-        return [tuple(window[key] for key in keys) for window in self.windows]
-
-
-@pytest.fixture
-def run(run_python: Run, marey: Callable[..., Any], tmp_path: Path) -> Callable[..., Outcome]:
-    def run(code: str, code_of_exit: int = 0, **env: str) -> Outcome:
-        done = run_python("import json, os, sys, threading\nimport marey\n" + code, cwd=tmp_path, MAREY_OUT=str(tmp_path / "out"), **env)
-        assert done.returncode == code_of_exit, done.stderr
-        return Outcome(done, tmp_path / "out", marey)
-
-    return run
+Runs = Callable[..., Any]
 
 
 LOOP = """
@@ -62,7 +23,7 @@ def train(profiler, units, **where):
 # ---- exact windows ----
 
 
-def test_a_window_holds_exactly_its_units(run: Callable[..., Outcome]) -> None:
+def test_a_window_holds_exactly_its_units(run: Runs) -> None:
     outcome = run("""
 profiler = marey.Profiler(marey.Schedule(wait=2, warmup=1, active=2, repeat=2), role="actor")
 with profiler:
@@ -77,7 +38,7 @@ with profiler:
     assert "will record mini_batch 3-4, 8-9" in outcome.stderr
 
 
-def test_step_and_tick_count_like_the_loop(run: Callable[..., Outcome]) -> None:
+def test_step_and_tick_count_like_the_loop(run: Runs) -> None:
     outcome = run(
         LOOP
         + """
@@ -92,7 +53,7 @@ with marey.Profiler(marey.Schedule(wait=1, active=2, repeat=1), quiet=True) as p
     assert outcome.stderr == ""
 
 
-def test_the_last_started_profiler_is_the_one_of_the_module(run: Callable[..., Outcome]) -> None:
+def test_the_last_started_profiler_is_the_one_of_the_module(run: Runs) -> None:
     outcome = run("""
 marey.step(); marey.tick("train_step")
 first = marey.Profiler(marey.Schedule(active=1, repeat=1), role="first")
@@ -108,7 +69,7 @@ print(json.dumps([first.status().units_seen, second.status().units_seen]))
     assert sorted((window["role"], window["first_unit"]) for window in outcome.windows) == [("first", 0), ("second", 1)]
 
 
-def test_without_a_schedule_everything_from_start_to_stop_is_one_window(run: Callable[..., Outcome]) -> None:
+def test_without_a_schedule_everything_from_start_to_stop_is_one_window(run: Runs) -> None:
     outcome = run("""
 marey.mark("before")
 with marey.Profiler() as profiler:
@@ -119,7 +80,7 @@ marey.mark("after")
     assert outcome.windows[0]["complete"]
 
 
-def test_two_lives_are_two_windows_with_counters_of_their_own(run: Callable[..., Outcome]) -> None:
+def test_two_lives_are_two_windows_with_counters_of_their_own(run: Runs) -> None:
     outcome = run("""
 profiler = marey.Profiler(marey.Schedule(wait=1, active=1, repeat=1))
 for life in range(3):
@@ -136,7 +97,7 @@ print(json.dumps([len(profiler.windows), len(profiler.skeletons)]))
 # ---- loops ----
 
 
-def test_epochs_count_through(run: Callable[..., Outcome]) -> None:
+def test_epochs_count_through(run: Runs) -> None:
     outcome = run("""
 with marey.Profiler(marey.Schedule(skip_first=4, active=2, repeat=1)) as profiler:
     for epoch in range(3):
@@ -147,7 +108,7 @@ with marey.Profiler(marey.Schedule(skip_first=4, active=2, repeat=1)) as profile
     assert outcome.names() == ["1.1", "1.2"]
 
 
-def test_a_loop_of_just_the_planned_length_leaves_one_whole_window(run: Callable[..., Outcome]) -> None:
+def test_a_loop_of_just_the_planned_length_leaves_one_whole_window(run: Runs) -> None:
     outcome = run("""
 with marey.Profiler(marey.Schedule(active=3)) as profiler:
     for i in profiler.mini_batches(range(3)):
@@ -159,7 +120,7 @@ with marey.Profiler(marey.Schedule(active=3)) as profiler:
     assert len(outcome.windows) == 1
 
 
-def test_break_ends_the_unit_and_the_loop(run: Callable[..., Outcome]) -> None:
+def test_break_ends_the_unit_and_the_loop(run: Runs) -> None:
     outcome = run("""
 def loop(profiler):
     for i in profiler.mini_batches(range(100)):
@@ -176,7 +137,7 @@ with marey.Profiler(marey.Schedule(active=2, repeat=1)) as profiler:
     assert outcome.names() == ["0", "1"]
 
 
-def test_an_exception_in_a_body_leaves_its_unit_unfinished(run: Callable[..., Outcome]) -> None:
+def test_an_exception_in_a_body_leaves_its_unit_unfinished(run: Runs) -> None:
     outcome = run("""
 profiler = marey.Profiler(marey.Schedule(active=3, repeat=1))
 try:
@@ -195,7 +156,7 @@ print(json.dumps(profiler.status().units_seen))
     assert outcome.windows[0]["end_reason"] == "exception"
 
 
-def test_an_exception_that_is_handled_goes_on_with_the_same_unit(run: Callable[..., Outcome]) -> None:
+def test_an_exception_that_is_handled_goes_on_with_the_same_unit(run: Runs) -> None:
     outcome = run("""
 with marey.Profiler(marey.Schedule(wait=1, active=1, repeat=1)) as profiler:
     for attempt in range(2):
@@ -210,7 +171,7 @@ with marey.Profiler(marey.Schedule(wait=1, active=1, repeat=1)) as profiler:
     assert outcome.names() == ["1.1"]
 
 
-def test_a_loop_passes_items_length_and_the_loaders_errors(run: Callable[..., Outcome]) -> None:
+def test_a_loop_passes_items_length_and_the_loaders_errors(run: Runs) -> None:
     outcome = run("""
 def failing():
     yield 1
@@ -237,7 +198,7 @@ for wrong in (None, 3):
     assert outcome.json is True
 
 
-def test_micro_batches_restart_in_each_mini_batch(run: Callable[..., Outcome], marey: Callable[..., Any]) -> None:
+def test_micro_batches_restart_in_each_mini_batch(run: Runs, marey: Callable[..., Any]) -> None:
     outcome = run("""
 with marey.Profiler(marey.Schedule(wait=1, active=1, repeat=1), unit="micro_batch") as profiler:
     for i in profiler.mini_batches(range(2)):
@@ -251,7 +212,7 @@ with marey.Profiler(marey.Schedule(wait=1, active=1, repeat=1), unit="micro_batc
 # ---- stages and train steps ----
 
 
-def test_units_are_counted_in_the_scheduled_stage_of_the_chosen_steps(run: Callable[..., Outcome]) -> None:
+def test_units_are_counted_in_the_scheduled_stage_of_the_chosen_steps(run: Runs) -> None:
     outcome = run("""
 profiler = marey.Profiler(marey.Schedule(wait=1, active=1, repeat=1), steps=[6, 8], role="actor")
 profiler.start(train_step=5)
@@ -273,7 +234,7 @@ with profiler:
     assert "runs already" not in outcome.stderr
 
 
-def test_stages_can_be_named_up_front(run: Callable[..., Outcome]) -> None:
+def test_stages_can_be_named_up_front(run: Runs) -> None:
     outcome = run("""
 with marey.Profiler(marey.Schedule(active=1, repeat=1), stages=["update"]) as profiler:
     for name in ("rollout", "update"):
@@ -284,7 +245,7 @@ with marey.Profiler(marey.Schedule(active=1, repeat=1), stages=["update"]) as pr
     assert outcome.names() == ["update0"]
 
 
-def test_a_stage_ends_when_an_exception_leaves_it(run: Callable[..., Outcome]) -> None:
+def test_a_stage_ends_when_an_exception_leaves_it(run: Runs) -> None:
     outcome = run("""
 with marey.Profiler(quiet=True) as profiler:
     try:
@@ -299,7 +260,7 @@ with marey.Profiler(quiet=True) as profiler:
 # ---- results ----
 
 
-def test_windows_and_status_are_typed(run: Callable[..., Outcome]) -> None:
+def test_windows_and_status_are_typed(run: Runs) -> None:
     outcome = run("""
 from pathlib import Path
 profiler = marey.Profiler(marey.Schedule(wait=1, active=2, repeat=1), role="critic", skeleton=False, rank=2, world_size=4)
@@ -326,7 +287,7 @@ assert "recorded mini_batch 1-2" in status.message
     assert "rank2-of-4" in outcome.windows[0]["path"]
 
 
-def test_stop_is_safe_twice_and_from_other_threads(run: Callable[..., Outcome]) -> None:
+def test_stop_is_safe_twice_and_from_other_threads(run: Runs) -> None:
     outcome = run("""
 profiler = marey.Profiler()
 profiler.stop()
@@ -343,7 +304,7 @@ profiler.stop(); profiler.step(); profiler.tick("train_step")
 # ---- callbacks ----
 
 
-def test_callbacks_run_once_a_window_in_order_on_a_helper_thread_and_exit_waits(run: Callable[..., Outcome]) -> None:
+def test_callbacks_run_once_a_window_in_order_on_a_helper_thread_and_exit_waits(run: Runs) -> None:
     outcome = run("""
 calls = []
 def ready(profiler):
@@ -359,7 +320,7 @@ print(json.dumps(calls))
     assert outcome.json == [[2 * i + 1, i + 1, False] for i in range(5)]
 
 
-def test_a_failing_callback_is_told_once_and_changes_nothing_else(run: Callable[..., Outcome]) -> None:
+def test_a_failing_callback_is_told_once_and_changes_nothing_else(run: Runs) -> None:
     outcome = run("""
 def ready(profiler):
     raise LookupError("callback's own")
@@ -373,7 +334,7 @@ assert len(profiler.windows) == 4
     assert len(outcome.windows) == 4
 
 
-def test_a_callback_never_runs_inside_step(run: Callable[..., Outcome]) -> None:
+def test_a_callback_never_runs_inside_step(run: Runs) -> None:
     outcome = run("""
 may_go = threading.Event()
 calls = []
@@ -392,7 +353,7 @@ assert profiler.wait(30) is True and calls == [1]
     assert len(outcome.windows) == 1
 
 
-def test_what_is_no_function_cannot_be_a_callback(run: Callable[..., Outcome]) -> None:
+def test_what_is_no_function_cannot_be_a_callback(run: Runs) -> None:
     run("""
 try:
     marey.Profiler(on_trace_ready=3)
@@ -421,7 +382,7 @@ else:
     ],
 )
 def test_misuse_is_an_error_at_once_with_name_and_remedy(
-    run: Callable[..., Outcome], tmp_path: Path, words: str, kind: str, texts: list[str]
+    run: Runs, tmp_path: Path, words: str, kind: str, texts: list[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     outcome = run(f"""
@@ -433,7 +394,7 @@ except {kind} as error:
     assert all(text in outcome.json for text in texts), outcome.json
 
 
-def test_a_contents_word_that_is_not_supported_yet_is_named_once(run: Callable[..., Outcome]) -> None:
+def test_a_contents_word_that_is_not_supported_yet_is_named_once(run: Runs) -> None:
     outcome = run("""
 for _ in range(2):
     with marey.Profiler(contents=["cpu", "stack"], quiet=True):
@@ -446,12 +407,12 @@ for _ in range(2):
 # ---- ranks ----
 
 
-def test_ranks_come_from_the_environment(run: Callable[..., Outcome]) -> None:
+def test_ranks_come_from_the_environment(run: Runs) -> None:
     outcome = run('with marey.Profiler(): marey.mark("m")', RANK="3", WORLD_SIZE="8")
     assert (outcome.windows[0]["rank"], outcome.windows[0]["world_size"]) == (3, 8)
 
 
-def test_ranks_come_from_torch_and_megatron_when_these_are_set_up(run: Callable[..., Outcome]) -> None:
+def test_ranks_come_from_torch_and_megatron_when_these_are_set_up(run: Runs) -> None:
     outcome = run(
         """
 import types
@@ -476,7 +437,7 @@ for profiler in (early, marey.Profiler(role="late"), marey.Profiler(role="told",
     assert found == {"early": (5, 16, "tp1-pp0-dp2-cp0"), "late": (5, 16, "tp1-pp0-dp2-cp0"), "told": (0, 1, "ep3")}
 
 
-def test_torch_that_cannot_be_asked_is_told_once(run: Callable[..., Outcome]) -> None:
+def test_torch_that_cannot_be_asked_is_told_once(run: Runs) -> None:
     outcome = run("""
 import types
 distributed = types.ModuleType("torch.distributed")

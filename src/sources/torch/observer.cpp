@@ -20,6 +20,9 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "marey/detail/lane.h"
 #include "marey/marey.h"
@@ -35,10 +38,10 @@ using marey::detail::SequenceSlot;
 using marey::detail::Slot;
 using marey::detail::SlotKind;
 
-constexpr std::size_t kMaxOpen = 1024;       // nesting of operators on one thread that is paired; deeper ones are left out
+constexpr std::size_t kUsualNesting = 256;   // of operators on one thread; deeper ones make the list of open ones grow
 constexpr std::size_t kNameCache = 1024;     // direct-mapped, per thread
 constexpr std::size_t kMaxNameBytes = 200;   // longer names skip the cache
-constexpr std::size_t kMaxShapeBytes = 1000; // of one argument
+constexpr std::size_t kMaxShapeBytes = 1000;  // of one argument
 
 /// Text of one interned name, kept beside its id so that a reused pointer is noticed.
 struct CachedName {
@@ -49,18 +52,27 @@ struct CachedName {
   char text[kMaxNameBytes];
 };
 
+/// A function that began on this thread and was recorded. It is known by its address: a record_function of Python's may end
+/// before one that it encloses, or on another thread.
+struct Open {
+  const at::RecordFunction* function;
+  std::uint32_t name;
+  std::uint8_t generation;
+};
+
 /// What a thread remembers between the begin and the end of operators. Allocated at the thread's first operator in a
 /// window and kept until the thread ends.
 struct ThreadState {
+  ThreadState() { open.reserve(kUsualNesting); }
   std::array<CachedName, kNameCache> names{};
-  std::array<std::uint32_t, kMaxOpen> open{};  ///< name ids of open begins, 0 for one that was not recorded
-  std::size_t depth = 0;                       ///< may exceed kMaxOpen
+  std::vector<Open> open;  ///< innermost last
 };
 thread_local std::unique_ptr<ThreadState> t_state;
 
 std::atomic<std::uint32_t> g_class_mask{0};
 std::atomic<std::uint64_t> g_next_async{1};
 at::CallbackHandle g_handle = at::INVALID_CALLBACK_HANDLE;
+unsigned g_generation = 0;  // of g_handle's callback: 0 or 1, in turn
 
 constexpr std::array<const char*, 4> kCategories = {"user", "operator", "backward", "user_scope"};
 
@@ -220,29 +232,33 @@ struct AsyncContext final : at::ObserverContext {
   std::uint32_t name = 0;
 };
 
-template <bool kShapes>
+/// kGeneration: while one callback replaces another both exist, so that nothing is missed between them; a function that met
+/// both is recorded once.
+template <bool kShapes, unsigned kGeneration>
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
-  if (!t_state) t_state = std::make_unique<ThreadState>();
-  ThreadState& state = *t_state;
   const EventClass event_class = class_of(fn.scope());
   // Relaxed: a stale mask lets through or leaves out events that lie outside every window anyway.
-  const bool wanted = (g_gate.load(std::memory_order_relaxed) & kGateSources) != 0 &&
-                      (g_class_mask.load(std::memory_order_relaxed) & class_bit(event_class)) != 0;
+  if ((g_gate.load(std::memory_order_relaxed) & kGateSources) == 0 ||
+      (g_class_mask.load(std::memory_order_relaxed) & class_bit(event_class)) == 0) {
+    return nullptr;
+  }
+  if (!t_state) t_state = std::make_unique<ThreadState>();
+  ThreadState& state = *t_state;
+  if (!state.open.empty() && state.open.back().function == &fn && state.open.back().generation != kGeneration) {
+    state.open.back().generation = kGeneration;
+    return nullptr;
+  }
+  const std::uint32_t id = name_id(state, fn.name(), event_class);
   if (fn.isAsync()) {
-    if (!wanted) return nullptr;
     auto context = std::make_unique<AsyncContext>();
     context->id = g_next_async.fetch_add(1, std::memory_order_relaxed) | std::uint64_t{1} << 63;  // apart from host ranges' ids
-    context->name = name_id(state, fn.name(), event_class);
-    if (!write_begin<kShapes>(fn, context->name, event_class, SlotKind::kAsyncBegin, context->id)) return nullptr;
+    context->name = id;
+    if (!write_begin<kShapes>(fn, id, event_class, SlotKind::kAsyncBegin, context->id)) return nullptr;
     return context;
   }
-  std::uint32_t id = 0;
-  if (wanted && state.depth < kMaxOpen) {
-    id = name_id(state, fn.name(), event_class);
-    if (!write_begin<kShapes>(fn, id, event_class, SlotKind::kBegin, 0)) id = 0;
-  }
-  if (state.depth < kMaxOpen) state.open[state.depth] = id;
-  ++state.depth;
+  // In the list before the begin is stamped: what is done here is not the operator's time.
+  state.open.push_back({&fn, id, kGeneration});
+  if (!write_begin<kShapes>(fn, id, event_class, SlotKind::kBegin, 0)) state.open.pop_back();
   return nullptr;
 }
 
@@ -260,33 +276,40 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
     marey::detail::commit(slot, 2);
     return;
   }
-  // Every end that comes here had its begin here: PyTorch keeps the pair of callbacks with the function.
-  if (!t_state || t_state->depth == 0) return;
-  ThreadState& state = *t_state;
-  --state.depth;
-  if (state.depth >= kMaxOpen) return;
-  if (const std::uint32_t id = state.open[state.depth]; id != 0) {
-    (void)marey::detail::append(now, SlotKind::kEnd, id, event_class);
+  // PyTorch keeps the callbacks with the function: each recorded begin gets its end, be the observer removed meanwhile.
+  if (!t_state) return;
+  std::vector<Open>& open = t_state->open;
+  for (std::size_t i = open.size(); i-- > 0;) {
+    if (open[i].function != &fn) continue;
+    (void)marey::detail::append(now, SlotKind::kEnd, open[i].name, event_class);
+    open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
+    return;
   }
+}
+
+template <bool kShapes>
+at::RecordFunctionCallback callback_of(unsigned generation) {
+  return generation == 0 ? at::RecordFunctionCallback(&on_start<kShapes, 0>, &on_end) : at::RecordFunctionCallback(&on_start<kShapes, 1>, &on_end);
 }
 
 int arm(void*, uint32_t class_mask, int shapes, char* reason, size_t reason_size) {
   try {
     const std::uint32_t mine = class_mask & (class_bit(EventClass::kOperator) | class_bit(EventClass::kBackward) | class_bit(EventClass::kUserScope));
+    at::CallbackHandle fresh = at::INVALID_CALLBACK_HANDLE;
+    if (mine != 0) {
+      std::unordered_set<at::RecordScope, std::hash<at::RecordScope>> scopes;
+      if ((mine & class_bit(EventClass::kBackward)) != 0) scopes.insert(at::RecordScope::BACKWARD_FUNCTION);
+      if ((mine & class_bit(EventClass::kUserScope)) != 0) scopes.insert(at::RecordScope::USER_SCOPE);
+      if ((mine & class_bit(EventClass::kOperator)) != 0) {
+        for (const auto scope : {at::RecordScope::FUNCTION, at::RecordScope::TORCHSCRIPT_FUNCTION, at::RecordScope::CUSTOM_CLASS}) scopes.insert(scope);
+      }
+      g_generation ^= 1U;
+      at::RecordFunctionCallback callback = shapes != 0 ? callback_of<true>(g_generation) : callback_of<false>(g_generation);
+      fresh = at::addGlobalCallback(std::move(callback.needsInputs(shapes != 0).scopes(scopes)));
+    }
     g_class_mask.store(mine, std::memory_order_relaxed);
-    if (g_handle != at::INVALID_CALLBACK_HANDLE) {
-      at::removeCallback(g_handle);
-      g_handle = at::INVALID_CALLBACK_HANDLE;
-    }
-    if (mine == 0) return MAREY_OK;
-    std::unordered_set<at::RecordScope, std::hash<at::RecordScope>> scopes;
-    if ((mine & class_bit(EventClass::kBackward)) != 0) scopes.insert(at::RecordScope::BACKWARD_FUNCTION);
-    if ((mine & class_bit(EventClass::kUserScope)) != 0) scopes.insert(at::RecordScope::USER_SCOPE);
-    if ((mine & class_bit(EventClass::kOperator)) != 0) {
-      for (const auto scope : {at::RecordScope::FUNCTION, at::RecordScope::TORCHSCRIPT_FUNCTION, at::RecordScope::CUSTOM_CLASS}) scopes.insert(scope);
-    }
-    auto callback = shapes != 0 ? at::RecordFunctionCallback(&on_start<true>, &on_end) : at::RecordFunctionCallback(&on_start<false>, &on_end);
-    g_handle = at::addGlobalCallback(std::move(callback.needsInputs(shapes != 0).scopes(scopes)));
+    if (g_handle != at::INVALID_CALLBACK_HANDLE) at::removeCallback(g_handle);
+    g_handle = fresh;
     return MAREY_OK;
   } catch (const std::exception& error) {
     const std::size_t size = std::min(std::strlen(error.what()), reason_size - 1);
