@@ -445,7 +445,7 @@ void Profiler::stop(const char* reason) {
     end.extra->text = reason;
     end.extra->complete = !failed;
     end.extra->nothing = why_nothing(std::string_view(reason) == "exception");
-    results_->expect();
+    results_->expect();  // before it stops running: until the lease is sealed a trace may come
     running_ = false;
     stages_.clear();
     const bool over = loop_over_ && options_.schedule;

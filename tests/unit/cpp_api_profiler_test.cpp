@@ -276,6 +276,37 @@ TEST_F(CppApiTest, StatusTellsWhereTheLoopIsAndWhyNothingCame) {
   EXPECT_TRUE(profiler.windows().empty());
 }
 
+TEST_F(CppApiTest, WaitIsForWhatIsClosedNotForTheLeaseThatRuns) {
+  Profiler profiler = make({.active = 1});
+  ASSERT_FALSE(profiler.start());
+  { MAREY_RANGE("first"); }
+  profiler.step();
+  { MAREY_RANGE("second"); }  // its window is open
+  EXPECT_EQ(sealed(profiler).size(), 1U);
+  EXPECT_EQ(profiler.next_window(1).error().code, ErrorCode::kExhausted);
+  ASSERT_FALSE(profiler.stop());
+  EXPECT_EQ(sealed(profiler).size(), 2U);
+}
+
+TEST_F(CppApiTest, OneThreadMayWaitForWindowsWhileAnotherStartsAndStops) {
+  Profiler profiler = make({.active = 1});
+  std::atomic<bool> over{false};
+  std::thread callbacks([&] {
+    std::uint64_t seen = 0;
+    while (!over.load()) {
+      if (auto window = profiler.next_window(seen, 0.001)) seen = window->sequence;
+    }
+  });
+  for (int step = 0; step < 100; ++step) {
+    const Lease lease(profiler, step);
+    { MAREY_RANGE("work"); }
+    profiler.step();
+  }
+  over.store(true);
+  callbacks.join();
+  EXPECT_EQ(sealed(profiler).size(), 100U);
+}
+
 TEST_F(CppApiTest, ProfilersOnTwoThreadsDoNotDisturbEachOther) {
   Profiler actor = make(options({.active = 50, .repeat = 1}, "actor"));
   Profiler critic = make(options({.skip_first = 10, .active = 20, .repeat = 1}, "critic"));
