@@ -84,7 +84,7 @@ def number(value: float | None, unit: str) -> str:
     if value is None:
         return ""
     digits = 2 if value < 10 and unit in ("F", "x", "ns", "B") else 1 if value < 100 else 0
-    text = f"{value:.{digits}f}"
+    text = f"{round(value, digits) + 0.0:.{digits}f}"  # + 0.0: no minus before a zero
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
 
 
