@@ -10,7 +10,8 @@ export JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 120
 PYTHON := .venv/bin/python
-# The build tree's command line and package come first, whatever else is installed.
+# The build tree's command line and package come first, whatever else is installed. Tests run side by side, so PyTorch has
+# one thread in each.
 RUN := PATH="$(CURDIR)/build/dev/bin:$(CURDIR)/.venv/bin:$$PATH" PYTHONPATH="$(CURDIR)/build/dev/python"
 
 .PHONY: help
@@ -51,11 +52,11 @@ unit: build ## C++ unit tests, and misuse that must not compile
 
 .PHONY: pytest
 pytest: build ## End-to-end tests, and tests of what is installed; ARGS="-k name" chooses
-	@$(RUN) $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS) tests
+	@$(RUN) OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS) tests
 
 .PHONY: e2e
 e2e: build ## The end-to-end tests alone
-	@$(RUN) $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -m "not install" $(ARGS) tests
+	@$(RUN) OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -m "not install" $(ARGS) tests
 
 .PHONY: lint
 lint: setup ## Format, ruff, mypy, the arrows between the parts, shell scripts

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from support.installed import ROOT, run, site_packages
 
-pytestmark = pytest.mark.install
-with_torch = pytest.mark.xdist_group("with_torch")
-without_torch = pytest.mark.xdist_group("without_torch")
+# One process installs both, so that the compiler's cache serves the second.
+pytestmark = [pytest.mark.install, pytest.mark.xdist_group("python_package")]
 
 RECORD = """
 import sys
@@ -49,7 +48,6 @@ def version() -> str:
     return text.split("project(marey VERSION ")[1].split()[0]
 
 
-@with_torch
 def test_it_records_ranges_and_operators(python_with_torch: Path, tmp_path: Path) -> None:
     work = "torch.ones(8).add_(1)"
     found = names(python_with_torch, record(python_with_torch, tmp_path, "import torch\n", work))
@@ -57,7 +55,6 @@ def test_it_records_ranges_and_operators(python_with_torch: Path, tmp_path: Path
     assert found.count("aten::add_") == 2
 
 
-@with_torch
 def test_the_pytorch_source_was_built_at_installation(python_with_torch: Path, tmp_path: Path) -> None:
     libraries = {path.name for path in (site_packages(python_with_torch) / "marey" / "lib").iterdir()}
     assert "libmarey.so.0" in libraries
@@ -65,14 +62,12 @@ def test_the_pytorch_source_was_built_at_installation(python_with_torch: Path, t
     assert doctor(python_with_torch, tmp_path)["pytorch"]["state"] == "ok"
 
 
-@without_torch
 def test_without_pytorch_everything_else_works(python_without_torch: Path, tmp_path: Path) -> None:
     trace = record(python_without_torch, tmp_path)
     assert names(python_without_torch, trace).count("forward") == 2
     assert "installed" in run(python_without_torch.parent / "marey", "info", trace)
 
 
-@without_torch
 def test_without_pytorch_doctor_says_so(python_without_torch: Path, tmp_path: Path) -> None:
     checks = doctor(python_without_torch, tmp_path)
     assert checks["pytorch"]["state"] == "warn"
@@ -80,7 +75,6 @@ def test_without_pytorch_doctor_says_so(python_without_torch: Path, tmp_path: Pa
     assert checks["python"]["state"] == "ok"
 
 
-@without_torch
 def test_the_package_is_whole(python_without_torch: Path) -> None:
     package = site_packages(python_without_torch) / "marey"
     for name in (
@@ -102,7 +96,6 @@ def test_the_package_is_whole(python_without_torch: Path) -> None:
     assert len(libraries) == 1, "the library is in the package once"
 
 
-@without_torch
 def test_its_metadata_says_what_it_is(python_without_torch: Path) -> None:
     code = "import importlib.metadata as m, json, marey; print(json.dumps([dict(m.metadata('marey')), m.requires('marey'), marey.__version__]))"
     metadata, requires, package_version = json.loads(run(python_without_torch, "-c", code))
