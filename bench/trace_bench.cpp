@@ -1,5 +1,5 @@
-// The trace itself, without recording: what a range costs to encode and compress, its bytes on disk, and what it costs to
-// read. Load: 80 names, lognormal gaps and lengths, nesting, one range in `args_every` with arguments.
+// The trace itself, without recording: what a range costs to encode and compress, its bytes on disk, and what it costs
+// to read. Load: 80 names, lognormal gaps and lengths, nesting, one range in `args_every` with arguments.
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -34,7 +34,8 @@ std::vector<Step> varied_load(std::size_t ranges) {
   std::lognormal_distribution<double> gap(std::log(900.0), 1.3);
   std::geometric_distribution<std::uint32_t> pick(0.06);
   std::vector<std::uint32_t> names;
-  for (int i = 0; i < 80; ++i) names.push_back(event::names().intern(fmt::format("model.layers.{}.{}", i / 8, i), i % 3 == 0 ? "phase" : "user"));
+  for (int i = 0; i < 80; ++i)
+    names.push_back(event::names().intern(fmt::format("model.layers.{}.{}", i / 8, i), i % 3 == 0 ? "phase" : "user"));
   std::vector<Step> steps;
   steps.reserve(2 * ranges);
   std::int64_t now_ns = 1'000'000'000'000;
@@ -106,7 +107,8 @@ TraceInfo bench_info() {
 enum class Finish { kSeal, kLeave };
 
 /// Returns the bytes written, or 0 after an error.
-std::uint64_t write_all(const std::vector<Step>& steps, const WindowWriter::Options& options, bool with_args, Finish finish, std::string* path) {
+std::uint64_t write_all(const std::vector<Step>& steps, const WindowWriter::Options& options, bool with_args,
+                        Finish finish, std::string* path) {
   TraceInfo info = bench_info();
   auto created = WindowWriter::create(options, info, {info.begin_ns, 1, 1, 1});
   if (!created.is_ok()) return 0;
@@ -149,8 +151,8 @@ double thread_cpu_ns() {
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-/// Runs `body` (which returns the bytes, 0 for failure) and reports CPU time and bytes per range: the best of the turns, since
-/// what disturbs only ever adds.
+/// Runs `body` (which returns the bytes, 0 for failure) and reports CPU time and bytes per range: the best of the
+/// turns, since what disturbs only ever adds.
 template <typename Body>
 void measure(benchmark::State& state, Body body) {
   double best_ns = 1e30;
@@ -172,7 +174,9 @@ constexpr std::size_t kNeverFull = std::size_t{1} << 32;
 void BM_Encode(benchmark::State& state) {
   const std::vector<Step> steps = varied_load(g_ranges);
   MemoryFiles files;
-  measure(state, [&] { return write_all(steps, {"", &files, &event::names(), kNeverFull}, false, Finish::kLeave, nullptr); });
+  measure(state, [&] {
+    return write_all(steps, {"", &files, &event::names(), kNeverFull}, false, Finish::kLeave, nullptr);
+  });
 }
 
 /// What the compression level does to the same packets.
@@ -185,7 +189,8 @@ void BM_Compress(benchmark::State& state) {
   measure(state, [&] {
     std::uint64_t bytes = 0;
     for (std::size_t at = 0; at < raw.size(); at += kBatchBytes) {
-      bytes += libdeflate_zlib_compress(compressor, raw.data() + at, std::min(kBatchBytes, raw.size() - at), out.data(), out.size());
+      bytes += libdeflate_zlib_compress(compressor, raw.data() + at, std::min(kBatchBytes, raw.size() - at), out.data(),
+                                        out.size());
     }
     return bytes;
   });
@@ -195,17 +200,21 @@ void BM_Compress(benchmark::State& state) {
 void BM_EncodeAndCompress(benchmark::State& state) {
   const std::vector<Step> steps = varied_load(g_ranges);
   MemoryFiles files;
-  measure(state, [&] { return write_all(steps, {"", &files, &event::names(), kBatchBytes}, state.range(0) != 0, Finish::kSeal, nullptr); });
+  measure(state, [&] {
+    return write_all(steps, {"", &files, &event::names(), kBatchBytes}, state.range(0) != 0, Finish::kSeal, nullptr);
+  });
 }
 
 void BM_Read(benchmark::State& state) {
   const fs::path folder = fs::temp_directory_path() / fmt::format("marey-trace-bench-{:08x}", std::random_device{}());
   fs::create_directories(folder);
   std::string path;
-  write_all(varied_load(g_ranges), {folder, &base::real_file_system(), &event::names(), kBatchBytes}, false, Finish::kSeal, &path);
+  write_all(varied_load(g_ranges), {folder, &base::real_file_system(), &event::names(), kBatchBytes}, false,
+            Finish::kSeal, &path);
   measure(state, [&]() -> std::uint64_t {
     const auto read = read_trace(path);
-    const bool whole = read.is_ok() && read.value().events.size() == g_ranges && read.value().state == TraceState::kSealed;
+    const bool whole =
+        read.is_ok() && read.value().events.size() == g_ranges && read.value().state == TraceState::kSealed;
     return whole ? read.value().bytes : 0;
   });
   fs::remove_all(folder);

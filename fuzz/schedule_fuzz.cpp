@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const Schedule& schedule = parsed.value();
   if (!(parse(to_string(schedule)).value() == schedule)) std::abort();
-  for (const std::int64_t number : {std::int64_t{0}, std::int64_t{7}, schedule.skip_first, std::int64_t{1} << 50, INT64_MAX}) {
+  for (const std::int64_t number :
+       {std::int64_t{0}, std::int64_t{7}, schedule.skip_first, std::int64_t{1} << 50, INT64_MAX}) {
     const auto change = next_change(schedule, number);
     if (change && (*change <= number || action_of(schedule, *change) == action_of(schedule, number))) std::abort();
   }

@@ -127,7 +127,9 @@ def loss_of(actor: Transformer, micro: Batch) -> Tensor:
     return (policy + KL_WEIGHT * (difference.exp() - difference - 1)).mean()
 
 
-def train_step(actor: Transformer, reference: Transformer, optimizer: Any, profiler: Any, rng: random.Random, generator: Any) -> float:
+def train_step(
+    actor: Transformer, reference: Transformer, optimizer: Any, profiler: Any, rng: random.Random, generator: Any
+) -> float:
     """One step; returns the mean reward of what was sampled."""
     with profiler.stage("rollout"):
         prompts, answers = make_prompts(PROMPTS, rng)
@@ -159,7 +161,11 @@ def profiler_of(options: argparse.Namespace) -> Iterator[Any]:
         import marey
 
         profiler = marey.Profiler(
-            schedule=marey.Schedule(**SCHEDULE), role="actor", steps=[PROFILED_STEP], contents=options.contents.split(","), out=options.out
+            schedule=marey.Schedule(**SCHEDULE),
+            role="actor",
+            steps=[PROFILED_STEP],
+            contents=options.contents.split(","),
+            out=options.out,
         )
         profiler.start(train_step=0)
         with profiler:

@@ -34,7 +34,12 @@ typedef enum marey_code {
 /* What a schedule counts. Units nest: a train step holds mini-batches, a mini-batch holds micro-batches. */
 typedef enum marey_unit { MAREY_TRAIN_STEP = 0, MAREY_MINI_BATCH = 1, MAREY_MICRO_BATCH = 2 } marey_unit;
 
-typedef enum marey_action { MAREY_NONE = 0, MAREY_WARMUP = 1, MAREY_RECORD = 2, MAREY_RECORD_AND_SAVE = 3 } marey_action;
+typedef enum marey_action {
+  MAREY_NONE = 0,
+  MAREY_WARMUP = 1,
+  MAREY_RECORD = 2,
+  MAREY_RECORD_AND_SAVE = 3
+} marey_action;
 
 /* Counted in one unit; the meaning is torch.profiler.schedule's. active = 0: no schedule, record from start to stop. */
 typedef struct marey_schedule {
@@ -54,7 +59,8 @@ typedef struct marey_profiler_options {
   size_t contents_count;
   const int64_t* steps; /* train steps that the schedule applies to; count 0: all */
   size_t steps_count;
-  const char* const* stages; /* stages that the schedule applies to, besides those begun as scheduled; count 0: none named */
+  const char* const*
+      stages; /* stages that the schedule applies to, besides those begun as scheduled; count 0: none named */
   size_t stages_count;
   int64_t rank, world_size; /* MAREY_UNKNOWN: $RANK and $WORLD_SIZE, else 0 of 1 */
   const char* parallel;     /* e.g. "tp1-pp0-dp2"; NULL: unknown */
@@ -71,21 +77,22 @@ MAREY_API const char* marey_last_error(void);
 /* Replaces the sink of Marey's own messages (default: one line on stderr). NULL restores the default. */
 MAREY_API void marey_set_log(void (*sink)(void* user, const char* line, size_t size), void* user);
 
-/* Errors: a bad schedule, an unknown content, an unwritable folder (this call creates it). Contents that are known but not
- * supported yet are named once in the log and left out. */
+/* Errors: a bad schedule, an unknown content, an unwritable folder (this call creates it). Contents that are known but
+ * not supported yet are named once in the log and left out. */
 MAREY_API int marey_profiler_create(const marey_profiler_options* options, marey_profiler** out);
 /* Stops it if it runs, waits (bounded, 10 s) for its files, and frees the handle. */
 MAREY_API void marey_profiler_destroy(marey_profiler* profiler);
 
-/* Takes the lease. A second start of a running profiler changes nothing. train_step: MAREY_UNKNOWN counts from 0 without
- * naming steps. */
+/* Takes the lease. A second start of a running profiler changes nothing. train_step: MAREY_UNKNOWN counts from 0
+ * without naming steps. */
 MAREY_API int marey_profiler_start(marey_profiler* profiler, int64_t train_step);
 /* Ends one unit of the profiler's schedule; without a change ahead this is an increment and a compare. */
 MAREY_API void marey_profiler_step(marey_profiler* profiler);
 /* Ends one unit of any kind; numbers below it restart. */
 MAREY_API void marey_profiler_tick(marey_profiler* profiler, marey_unit unit);
-/* The loop over units is over: unless another tick comes before stop(), the unit that the last tick began never existed, and
- * an open window that holds no whole unit is dropped. Numbers go on in the next loop. Stages end their units by themselves. */
+/* The loop over units is over: unless another tick comes before stop(), the unit that the last tick began never
+ * existed, and an open window that holds no whole unit is dropped. Numbers go on in the next loop. Stages end their
+ * units by themselves. */
 MAREY_API void marey_profiler_end_units(marey_profiler* profiler);
 /* failed: non-zero when an exception is leaving the loop, so that the unit in flight is never counted as whole. Returns
  * after stamps and flags; files are sealed by the drain thread. Safe twice, from any thread, in any state. */
@@ -101,36 +108,36 @@ MAREY_API int marey_profiler_wait(marey_profiler* profiler, double timeout_s);
 
 typedef struct marey_window {
   size_t size;
-  uint64_t sequence;   /* 1, 2, ... in order of sealing, per profiler; the argument `after` of next_window */
-  const char* path;    /* valid until the profiler is destroyed */
-  const char* error;   /* "" or why the file could not be written whole */
-  const char* stage;   /* "" or the scheduled stage it lies in */
-  int is_skeleton;     /* the trace of a lease rather than a window */
-  int complete;        /* every planned unit is whole */
-  int64_t train_step;  /* MAREY_UNKNOWN: none */
+  uint64_t sequence;  /* 1, 2, ... in order of sealing, per profiler; the argument `after` of next_window */
+  const char* path;   /* valid until the profiler is destroyed */
+  const char* error;  /* "" or why the file could not be written whole */
+  const char* stage;  /* "" or the scheduled stage it lies in */
+  int is_skeleton;    /* the trace of a lease rather than a window */
+  int complete;       /* every planned unit is whole */
+  int64_t train_step; /* MAREY_UNKNOWN: none */
   marey_unit unit;
   int64_t first_unit, last_unit, recorded_units, planned_units; /* planned 0: no schedule */
   uint64_t events, lost, bytes;
 } marey_window;
 
-/* The first sealed trace of this profiler whose sequence is greater than `after`; waits up to timeout_s (0: no wait). Returns
- * MAREY_OK, MAREY_EXHAUSTED (time ran out), or MAREY_NOT_FOUND (none, and none can come: the profiler is stopped and all
- * is sealed). */
+/* The first sealed trace of this profiler whose sequence is greater than `after`; waits up to timeout_s (0: no wait).
+ * Returns MAREY_OK, MAREY_EXHAUSTED (time ran out), or MAREY_NOT_FOUND (none, and none can come: the profiler is
+ * stopped and all is sealed). */
 MAREY_API int marey_profiler_next_window(marey_profiler* profiler, uint64_t after, double timeout_s, marey_window* out);
 
 typedef struct marey_status {
   size_t size;
   int running;
-  marey_action action;         /* of the current unit */
-  int64_t train_step;          /* MAREY_UNKNOWN: none */
-  const char* stage;           /* innermost open stage, "" for none */
-  int64_t unit_number;         /* of the schedule's unit; -1: no unit is current */
-  uint64_t units_seen;         /* ticks of the schedule's unit in this lease */
-  int64_t first_planned_unit;  /* first unit that the schedule would record; -1: none */
+  marey_action action;        /* of the current unit */
+  int64_t train_step;         /* MAREY_UNKNOWN: none */
+  const char* stage;          /* innermost open stage, "" for none */
+  int64_t unit_number;        /* of the schedule's unit; -1: no unit is current */
+  uint64_t units_seen;        /* ticks of the schedule's unit in this lease */
+  int64_t first_planned_unit; /* first unit that the schedule would record; -1: none */
   uint64_t windows_open, windows_sealed, windows_failed;
-  uint64_t events, lost;       /* over all windows of this profiler */
-  uint64_t starts_ignored;     /* start() of a running profiler */
-  const char* message;         /* a sentence for people, e.g. "nothing was recorded because ..." */
+  uint64_t events, lost;   /* over all windows of this profiler */
+  uint64_t starts_ignored; /* start() of a running profiler */
+  const char* message;     /* a sentence for people, e.g. "nothing was recorded because ..." */
 } marey_status;
 /* Strings are valid until the next call of this function on this thread. */
 MAREY_API int marey_profiler_status(marey_profiler* profiler, marey_status* out);
@@ -143,7 +150,12 @@ MAREY_API void marey_finish(double timeout_s);
 /* Id of a (name, category) pair, for ever. category NULL: "user". 0 is never returned. */
 MAREY_API uint32_t marey_intern(const char* name, size_t name_size, const char* category);
 
-typedef enum marey_arg_type { MAREY_ARG_INT = 0, MAREY_ARG_DOUBLE = 1, MAREY_ARG_BOOL = 2, MAREY_ARG_STRING = 3 } marey_arg_type;
+typedef enum marey_arg_type {
+  MAREY_ARG_INT = 0,
+  MAREY_ARG_DOUBLE = 1,
+  MAREY_ARG_BOOL = 2,
+  MAREY_ARG_STRING = 3
+} marey_arg_type;
 typedef struct marey_arg {
   uint32_t key; /* marey_intern() */
   marey_arg_type type;
@@ -179,8 +191,9 @@ typedef struct marey_source {
   size_t size;
   const char* name; /* static */
   void* user;
-  /* Makes the events of `class_mask` (bits of EventClass) flow from now on; `shapes` asks for input shapes. Called again
-   * when the wanted mask changes; mask 0 disarms and leaves nothing behind. Returns 0, or a marey_code with the reason. */
+  /* Makes the events of `class_mask` (bits of EventClass) flow from now on; `shapes` asks for input shapes. Called
+   * again when the wanted mask changes; mask 0 disarms and leaves nothing behind. Returns 0, or a marey_code with the
+   * reason. */
   int (*arm)(void* user, uint32_t class_mask, int shapes, char* reason, size_t reason_size);
 } marey_source;
 

@@ -39,21 +39,29 @@ void enter(const Trace& trace, const Event& event, Place* place) {
   const auto id = unit_of(trace, event);
   if (!id) return;
   switch (id->unit) {
-    case Unit::kTrainStep: place->train_step = id->number; break;
-    case Unit::kMiniBatch: place->mini_batch = id->number; break;
-    case Unit::kMicroBatch: place->micro_batch = id->number; break;
+    case Unit::kTrainStep:
+      place->train_step = id->number;
+      break;
+    case Unit::kMiniBatch:
+      place->mini_batch = id->number;
+      break;
+    case Unit::kMicroBatch:
+      place->micro_batch = id->number;
+      break;
   }
 }
 
-std::int64_t end_of(const Event& event) { return event.begin_ns + event.duration_ns; }
+std::int64_t end_of(const Event& event) {
+  return event.begin_ns + event.duration_ns;
+}
 
 /// Sums of times of damaged traces may not fit: they stay at the largest number.
 void add_ns(std::int64_t* sum, std::int64_t ns) {
   if (__builtin_add_overflow(*sum, ns, sum)) *sum = INT64_MAX;
 }
 
-/// Calls run(first, last) for each stretch [first, last) of events that begin at one time. The order within it says nothing
-/// across tracks: an event that begins with a unit may come before the unit's own.
+/// Calls run(first, last) for each stretch [first, last) of events that begin at one time. The order within it says
+/// nothing across tracks: an event that begins with a unit may come before the unit's own.
 template <typename Run>
 void for_each_instant(const Trace& trace, Run run) {
   const std::vector<Event>& events = trace.events;
@@ -67,7 +75,9 @@ void for_each_instant(const Trace& trace, Run run) {
 constexpr std::int64_t kSameBeginNs = 100'000;
 
 using Owner = std::tuple<std::string, std::int64_t, std::string>;  // host, pid, role
-Owner owner_of(const Trace& trace) { return {trace.info.host, trace.info.pid, trace.info.role}; }
+Owner owner_of(const Trace& trace) {
+  return {trace.info.host, trace.info.pid, trace.info.role};
+}
 
 using NameRows = std::map<std::pair<std::string_view, std::string_view>, NameRow>;
 
@@ -99,7 +109,8 @@ std::vector<NameRow> sorted_names(NameRows rows) {
     row.category = key.second;
     table.push_back(std::move(row));
   }
-  std::stable_sort(table.begin(), table.end(), [](const NameRow& a, const NameRow& b) { return a.total_ns > b.total_ns; });
+  std::stable_sort(table.begin(), table.end(),
+                   [](const NameRow& a, const NameRow& b) { return a.total_ns > b.total_ns; });
   return table;
 }
 
@@ -171,8 +182,8 @@ std::vector<UnitRow> unit_table(const Trace& trace, std::optional<Unit> wanted) 
     for (const std::size_t row : open) {
       if (row_end(row) <= event.begin_ns) continue;  // a unit without a length holds nothing
       ++rows[row].events;
-      // Only the outermost range of its category on its track counts, so that nesting is counted once. What began before the
-      // unit belongs to an earlier one, and so does all above it.
+      // Only the outermost range of its category on its track counts, so that nesting is counted once. What began
+      // before the unit belongs to an earlier one, and so does all above it.
       bool outermost = true;
       for (std::uint32_t parent = event.parent; parent != trace::kNoParent; parent = trace.events[parent].parent) {
         const Event& above = trace.events[parent];
@@ -183,7 +194,8 @@ std::vector<UnitRow> unit_table(const Trace& trace, std::optional<Unit> wanted) 
         }
       }
       if (outermost) {
-        add_ns(&rows[row].category_ns[std::string(event.category)], std::min(end_of(event), row_end(row)) - event.begin_ns);
+        add_ns(&rows[row].category_ns[std::string(event.category)],
+               std::min(end_of(event), row_end(row)) - event.begin_ns);
       }
     }
   };
@@ -205,7 +217,8 @@ std::vector<UnitRow> unit_table(const Trace& trace, std::optional<Unit> wanted) 
 
 std::vector<NameRow> name_table(const Trace& trace, TierFilter tier) {
   NameRows rows;
-  add_names(trace, tier, [](const Event&) { return true; }, &rows);
+  add_names(
+      trace, tier, [](const Event&) { return true; }, &rows);
   return sorted_names(std::move(rows));
 }
 
@@ -258,11 +271,14 @@ std::vector<UnitRow> joined_unit_table(const std::vector<Trace>& traces, std::op
   // Skeleton traces first: of two whole ranges theirs counts, in whatever order the traces come.
   std::vector<std::size_t> order(traces.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_partition(order.begin(), order.end(), [&traces](std::size_t index) { return traces[index].info.kind == trace::TraceKind::kSkeleton; });
+  std::stable_partition(order.begin(), order.end(), [&traces](std::size_t index) {
+    return traces[index].info.kind == trace::TraceKind::kSkeleton;
+  });
   for (const std::size_t index : order) {
     for (UnitRow& row : unit_table(traces[index], unit)) {
       const Place& place = row.place;
-      const Key key{owner_of(traces[index]), static_cast<int>(row.unit), place.train_step.value_or(kNone), place.mini_batch.value_or(kNone),
+      const Key key{owner_of(traces[index]),           static_cast<int>(row.unit),
+                    place.train_step.value_or(kNone),  place.mini_batch.value_or(kNone),
                     place.micro_batch.value_or(kNone), place.stage};
       Entry* same = nullptr;
       std::int64_t apart_ns = kSameBeginNs + 1;
@@ -294,7 +310,8 @@ std::vector<UnitRow> joined_unit_table(const std::vector<Trace>& traces, std::op
   table.reserve(entries.size());
   for (auto& [key, entry] : entries) table.push_back(std::move(entry.row));
   std::stable_sort(table.begin(), table.end(), [](const UnitRow& a, const UnitRow& b) {
-    return std::tie(a.rank, a.host, a.pid, a.role, a.begin_ns, a.unit) < std::tie(b.rank, b.host, b.pid, b.role, b.begin_ns, b.unit);
+    return std::tie(a.rank, a.host, a.pid, a.role, a.begin_ns, a.unit) <
+           std::tie(b.rank, b.host, b.pid, b.role, b.begin_ns, b.unit);
   });
   return table;
 }

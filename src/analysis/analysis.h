@@ -18,8 +18,8 @@ struct Place {
   std::string_view stage;
 };
 
-/// The place of every event of the trace, in the order of its events. A unit holds [begin, end); a skeleton range's place
-/// includes itself. O(n) over sorted events.
+/// The place of every event of the trace, in the order of its events. A unit holds [begin, end); a skeleton range's
+/// place includes itself. O(n) over sorted events.
 std::vector<Place> places_of(const trace::Trace& trace);
 
 /// One unit of the skeleton, with what happened in it.
@@ -37,8 +37,8 @@ struct UnitRow {
   std::uint64_t events = 0;  ///< detail events that begin in it
   /// Time of stages inside the unit; for a unit inside a stage that stage, with the unit's whole time.
   std::map<std::string, std::int64_t> stage_ns;
-  /// Time of the detail ranges that begin in the unit, by category, cut at the unit's end: of each thread the outermost ones of
-  /// the category, so that nesting is counted once.
+  /// Time of the detail ranges that begin in the unit, by category, cut at the unit's end: of each thread the outermost
+  /// ones of the category, so that nesting is counted once.
   std::map<std::string, std::int64_t> category_ns;
 };
 
@@ -61,13 +61,14 @@ enum class TierFilter { kAll, kDetail, kSkeleton };
 /// By falling total, then name. Marks count with time 0.
 std::vector<NameRow> name_table(const trace::Trace& trace, TierFilter tier);
 
-/// The same of several traces. Of one process and role each skeleton event counts once, however many traces hold it; detail
-/// events count in every trace they lie in (windows of two roles of a process may overlap).
+/// The same of several traces. Of one process and role each skeleton event counts once, however many traces hold it;
+/// detail events count in every trace they lie in (windows of two roles of a process may overlap).
 std::vector<NameRow> joined_name_table(const std::vector<trace::Trace>& traces, TierFilter tier);
 
-/// A train step's whole skeleton lies in the lease's skeleton trace; a window holds it up to its own end. For traces of one
-/// folder this takes, per process and role, each unit's whole range from the trace that has it, and adds up the events and
-/// category times of the windows. `traces` in any order; result by rank, host, pid and role, then in time order.
+/// A train step's whole skeleton lies in the lease's skeleton trace; a window holds it up to its own end. For traces of
+/// one folder this takes, per process and role, each unit's whole range from the trace that has it, and adds up the
+/// events and category times of the windows. `traces` in any order; result by rank, host, pid and role, then in time
+/// order.
 std::vector<UnitRow> joined_unit_table(const std::vector<trace::Trace>& traces, std::optional<schedule::Unit> unit);
 
 }  // namespace marey::analysis

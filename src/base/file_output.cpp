@@ -17,16 +17,23 @@ namespace {
 
 std::string_view remedy_of(int error) {
   switch (error) {
-    case ENOSPC: return "free space there or set MAREY_OUT to another disk";
-    case EDQUOT: return "the quota is used up; set MAREY_OUT to another disk";
+    case ENOSPC:
+      return "free space there or set MAREY_OUT to another disk";
+    case EDQUOT:
+      return "the quota is used up; set MAREY_OUT to another disk";
     case EACCES:
     case EPERM:
-    case EROFS: return "choose a folder you may write to (out=, or MAREY_OUT)";
-    case ENOENT: return "the folder was removed; create it again";
-    case ENAMETOOLONG: return "choose a shorter role or folder name";
+    case EROFS:
+      return "choose a folder you may write to (out=, or MAREY_OUT)";
+    case ENOENT:
+      return "the folder was removed; create it again";
+    case ENAMETOOLONG:
+      return "choose a shorter role or folder name";
     case EMFILE:
-    case ENFILE: return "too many open files; raise ulimit -n";
-    default: return "check the disk";
+    case ENFILE:
+      return "too many open files; raise ulimit -n";
+    default:
+      return "check the disk";
   }
 }
 
@@ -102,8 +109,8 @@ class PosixFileSystem final : public FileSystem {
     const std::string probe = fmt::format("{}/.marey-probe-{}-{:08x}", folder, ::getpid(), random());
     const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0) {
-      return Status::invalid_argument(fmt::format("cannot write to folder '{}': {}; {}", folder, std::strerror(errno),
-                                                  remedy_of(errno)));
+      return Status::invalid_argument(
+          fmt::format("cannot write to folder '{}': {}; {}", folder, std::strerror(errno), remedy_of(errno)));
     }
     ::close(fd);
     ::unlink(probe.c_str());

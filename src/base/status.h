@@ -7,7 +7,8 @@
 
 namespace marey {
 
-/// What kind of failure a `Status` reports. The values are part of the C ABI (`marey_code`), so they are never renumbered.
+/// What kind of failure a `Status` reports. The values are part of the C ABI (`marey_code`), so they are never
+/// renumbered.
 enum class Code : int {
   kOk = 0,
   kInvalidArgument = 1,  ///< the caller passed a value that can never work
@@ -48,8 +49,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}            // NOLINT(google-explicit-constructor): return sites read better
-  Result(Status status) : status_(std::move(status)) {}    // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor): return sites read better
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool is_ok() const { return value_.has_value(); }
   [[nodiscard]] const Status& status() const { return status_; }
@@ -64,10 +65,10 @@ class [[nodiscard]] Result {
 };
 
 /// Returns the status of an expression from the enclosing function unless it is OK.
-#define MAREY_RETURN_IF_ERROR(expression)                    \
-  do {                                                       \
-    ::marey::Status marey_status_ = (expression);            \
-    if (!marey_status_.is_ok()) return marey_status_;        \
+#define MAREY_RETURN_IF_ERROR(expression)             \
+  do {                                                \
+    ::marey::Status marey_status_ = (expression);     \
+    if (!marey_status_.is_ok()) return marey_status_; \
   } while (false)
 
 }  // namespace marey

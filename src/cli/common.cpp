@@ -14,8 +14,8 @@ void print_error(std::string_view command, std::string_view message) {
   fmt::print(stderr, "marey {}: {}\n", command, message);
 }
 
-std::vector<trace::Trace> load(std::string_view command, const std::vector<std::string>& paths, const trace::ReadOptions& options,
-                               int* exit_code) {
+std::vector<trace::Trace> load(std::string_view command, const std::vector<std::string>& paths,
+                               const trace::ReadOptions& options, int* exit_code) {
   std::vector<std::string> files;
   for (const std::string& path : paths) {
     auto found = trace::find_traces(path);
@@ -43,7 +43,8 @@ std::vector<trace::Trace> load(std::string_view command, const std::vector<std::
       continue;
     }
     if (read.value().state == trace::TraceState::kDamaged) {
-      print_error(command, fmt::format("'{}' is damaged: {}; what could be read follows", file, read.value().state_reason));
+      print_error(command,
+                  fmt::format("'{}' is damaged: {}; what could be read follows", file, read.value().state_reason));
       *exit_code = kExitDamaged;
     }
     traces.push_back(std::move(read).value());
@@ -55,7 +56,9 @@ std::string human_time(std::int64_t ns) {
   const auto value = static_cast<double>(ns);
   const double size = std::abs(value);
   const auto digits = [](double v) { return std::abs(v) < 10 ? 2 : std::abs(v) < 100 ? 1 : 0; };
-  const auto in = [&](double scale, const char* unit) { return fmt::format("{:.{}f} {}", value / scale, digits(value / scale), unit); };
+  const auto in = [&](double scale, const char* unit) {
+    return fmt::format("{:.{}f} {}", value / scale, digits(value / scale), unit);
+  };
   if (size < 1e3) return fmt::format("{} ns", ns);
   if (size < 999.5e3) return in(1e3, "us");
   if (size < 999.5e6) return in(1e6, "ms");
@@ -78,7 +81,8 @@ std::string json_text(const Json& value, int indent) {
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right) {
   // Width in characters: UTF-8 continuation bytes take no column.
   const auto width_of = [](const std::string& text) {
-    return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+    return static_cast<std::size_t>(std::count_if(
+        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
   };
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
@@ -114,7 +118,11 @@ std::string cell(std::string_view name, std::size_t max_chars) {
   return text;
 }
 
-Json number_or_null(const std::optional<std::int64_t>& value) { return value ? Json(*value) : Json(nullptr); }
-Json text_or_null(const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); }
+Json number_or_null(const std::optional<std::int64_t>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+Json text_or_null(const std::string& value) {
+  return value.empty() ? Json(nullptr) : Json(value);
+}
 
 }  // namespace marey::cli

@@ -18,7 +18,8 @@ constexpr int kExitMissing = 1;  ///< something asked for is missing or not usab
 constexpr int kExitUsage = 2;    ///< the command line itself is wrong
 constexpr int kExitDamaged = 3;  ///< a trace is damaged; what could be read was printed
 constexpr std::string_view kExitCodesHelp =
-    "Exit codes: 0 ok, 1 something asked for is missing or not usable, 2 wrong usage, 3 a trace is damaged (what could be "
+    "Exit codes: 0 ok, 1 something asked for is missing or not usable, 2 wrong usage, 3 a trace is damaged (what could "
+    "be "
     "read is printed).";
 
 /// JSON keeps the order in which keys are written.
@@ -28,8 +29,8 @@ using Json = nlohmann::ordered_json;
 void print_error(std::string_view command, std::string_view message);
 
 /// Reads every trace at the paths (files or folders); what cannot be read is told on stderr and raises `exit_code`.
-std::vector<trace::Trace> load(std::string_view command, const std::vector<std::string>& paths, const trace::ReadOptions& options,
-                               int* exit_code);
+std::vector<trace::Trace> load(std::string_view command, const std::vector<std::string>& paths,
+                               const trace::ReadOptions& options, int* exit_code);
 
 /// "1.23 ms": three significant digits in the unit that fits.
 std::string human_time(std::int64_t ns);

@@ -105,11 +105,12 @@ Check check_clock() {
   const std::string source = first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
   const std::string detail = fmt::format("the kernel's clocksource is {}", source.empty() ? "unknown" : source);
   if (counter_is_invariant()) return {"clock", "ok", "invariant cycle counter; " + detail, ""};
-  return {"clock", "warn", "no invariant cycle counter, so CLOCK_MONOTONIC is used; " + detail, "ranges cost about 20 ns more; nothing to do"};
+  return {"clock", "warn", "no invariant cycle counter, so CLOCK_MONOTONIC is used; " + detail,
+          "ranges cost about 20 ns more; nothing to do"};
 }
 
-/// The library that programs and the Python package load: beside the command in a build, in lib of an installation, in the
-/// package of a virtual environment.
+/// The library that programs and the Python package load: beside the command in a build, in lib of an installation, in
+/// the package of a virtual environment.
 Check check_library() {
   std::error_code error;
   const fs::path own = own_folder();
@@ -126,7 +127,8 @@ Check check_library() {
       if (at->path().filename().string().starts_with("libmarey.so")) return {"library", "ok", at->path().string(), ""};
     }
   }
-  return {"library", "warn", fmt::format("no libmarey.so near {}", own.string()), "install Marey whole, or set LD_LIBRARY_PATH where programs start"};
+  return {"library", "warn", fmt::format("no libmarey.so near {}", own.string()),
+          "install Marey whole, or set LD_LIBRARY_PATH where programs start"};
 }
 
 Check check_output() {
@@ -148,14 +150,20 @@ void check_python(std::vector<Check>* checks, Json* python) {
   *python = Json::parse(text, nullptr, false);
   if (code != 0 || python->is_discarded() || !python->is_object()) {
     *python = nullptr;
-    checks->push_back({"python", "warn", fmt::format("{} cannot import marey", interpreter), "pip install marey into that environment, or use C++ alone"});
+    checks->push_back({"python", "warn", fmt::format("{} cannot import marey", interpreter),
+                       "pip install marey into that environment, or use C++ alone"});
     return;
   }
-  checks->push_back({"python", "ok", fmt::format("{} {} with marey {}", interpreter, text_of(*python, "python", "?"), text_of(*python, "marey", "?")), ""});
+  checks->push_back(
+      {"python", "ok",
+       fmt::format("{} {} with marey {}", interpreter, text_of(*python, "python", "?"), text_of(*python, "marey", "?")),
+       ""});
   const Json torch = python->value("torch", Json());
   const std::string version = text_of(torch, "version", "");
   if (version.empty()) {
-    checks->push_back({"pytorch", "warn", "PyTorch is not installed there: operators cannot be recorded, everything else works", "pip install torch"});
+    checks->push_back({"pytorch", "warn",
+                       "PyTorch is not installed there: operators cannot be recorded, everything else works",
+                       "pip install torch"});
     return;
   }
   const Json source = torch.value("source", Json());
@@ -166,7 +174,9 @@ void check_python(std::vector<Check>* checks, Json* python) {
                                          reason.empty() ? "" : " (" + reason + ")");
   const bool good = state == "loaded" || state == "available";
   checks->push_back({"pytorch", good ? "ok" : "warn", detail,
-                     good ? "" : state == "buildable" ? "it is built at first use; nothing to do" : "install a C++ compiler, so that it can be built at first use"});
+                     good                   ? ""
+                     : state == "buildable" ? "it is built at first use; nothing to do"
+                                            : "install a C++ compiler, so that it can be built at first use"});
 }
 
 int run(const Flags& flags) {
@@ -182,7 +192,10 @@ int run(const Flags& flags) {
   if (flags.json) {
     Json list = Json::array();
     for (const Check& check : checks) {
-      list.push_back({{"check", check.name}, {"state", check.state}, {"detail", check.detail}, {"remedy", text_or_null(check.remedy)}});
+      list.push_back({{"check", check.name},
+                      {"state", check.state},
+                      {"detail", check.detail},
+                      {"remedy", text_or_null(check.remedy)}});
     }
     fmt::print("{}\n", json_text({{"marey_version", MAREY_VERSION}, {"checks", list}, {"python", python}}, 2));
   } else {
@@ -198,7 +211,8 @@ int run(const Flags& flags) {
 
 void add_doctor(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("doctor", "Check this machine: clock, output folder, library, Python package, PyTorch source");
+  CLI::App* command =
+      app.add_subcommand("doctor", "Check this machine: clock, output folder, library, Python package, PyTorch source");
   command->add_flag("--json", flags->json, "Print JSON: checks, and what the Python package says");
   command->footer(std::string("Example: marey doctor\n") + std::string(kExitCodesHelp));
   command->callback([flags, exit_code] { *exit_code = run(*flags); });

@@ -17,9 +17,12 @@ struct Flags {
 
 Json arg_json(const trace::ArgValue& arg) {
   switch (arg.type) {
-    case trace::ArgValue::Type::kInt: return arg.int_value;
-    case trace::ArgValue::Type::kBool: return arg.int_value != 0;
-    case trace::ArgValue::Type::kString: return std::string(arg.string_value);
+    case trace::ArgValue::Type::kInt:
+      return arg.int_value;
+    case trace::ArgValue::Type::kBool:
+      return arg.int_value != 0;
+    case trace::ArgValue::Type::kString:
+      return std::string(arg.string_value);
     case trace::ArgValue::Type::kDouble:
       // JSON has no nan and no infinity.
       if (std::isnan(arg.double_value)) return "nan";
@@ -33,24 +36,25 @@ void print_json(const trace::Trace& t, const trace::Event& event, const analysis
   const trace::Track& track = t.tracks[event.track];
   Json args = Json::object();
   for (const auto& arg : t.args_of(event)) args[std::string(arg.key)] = arg_json(arg);
-  const Json line = {{"name", std::string(event.name)},
-                     {"category", std::string(event.category)},
-                     {"source", std::string(event::source_of(event.category))},
-                     {"tier", event.tier == trace::Tier::kSkeleton ? "skeleton" : "detail"},
-                     {"begin_ns", event.begin_ns},
-                     {"duration_ns", event.kind == trace::EventKind::kMark ? Json(nullptr) : Json(event.duration_ns)},
-                     {"pid", t.info.pid},
-                     {"tid", track.is_thread ? Json(track.tid) : Json(nullptr)},
-                     {"thread", track.name},
-                     {"depth", event.depth},
-                     {"train_step", number_or_null(place.train_step)},
-                     {"mini_batch", number_or_null(place.mini_batch)},
-                     {"micro_batch", number_or_null(place.micro_batch)},
-                     {"stage", text_or_null(std::string(place.stage))},
-                     {"args", args},
-                     {"flow_id", event.flow_id == 0 ? Json(nullptr) : Json(event.flow_id)},
-                     {"terminating_flow_id", event.terminating_flow_id == 0 ? Json(nullptr) : Json(event.terminating_flow_id)},
-                     {"truncated", event.truncated}};
+  const Json line = {
+      {"name", std::string(event.name)},
+      {"category", std::string(event.category)},
+      {"source", std::string(event::source_of(event.category))},
+      {"tier", event.tier == trace::Tier::kSkeleton ? "skeleton" : "detail"},
+      {"begin_ns", event.begin_ns},
+      {"duration_ns", event.kind == trace::EventKind::kMark ? Json(nullptr) : Json(event.duration_ns)},
+      {"pid", t.info.pid},
+      {"tid", track.is_thread ? Json(track.tid) : Json(nullptr)},
+      {"thread", track.name},
+      {"depth", event.depth},
+      {"train_step", number_or_null(place.train_step)},
+      {"mini_batch", number_or_null(place.mini_batch)},
+      {"micro_batch", number_or_null(place.micro_batch)},
+      {"stage", text_or_null(std::string(place.stage))},
+      {"args", args},
+      {"flow_id", event.flow_id == 0 ? Json(nullptr) : Json(event.flow_id)},
+      {"terminating_flow_id", event.terminating_flow_id == 0 ? Json(nullptr) : Json(event.terminating_flow_id)},
+      {"truncated", event.truncated}};
   fmt::print("{}\n", json_text(line));
 }
 
@@ -65,9 +69,11 @@ void print_line(const trace::Trace& t, const trace::Event& event, const analysis
   add('u', place.micro_batch);
   std::string args;
   for (const auto& arg : t.args_of(event)) args += fmt::format(" {}={}", arg.key, json_text(arg_json(arg)));
-  fmt::print("{:>12} {:>10}  {:<16.16} {:<9} {:<10} {:{}}{}{}{}\n", fmt::format("+{:.3f}us", static_cast<double>(event.begin_ns - t.info.begin_ns) / 1e3),
-             event.kind == trace::EventKind::kMark ? "mark" : human_time(event.duration_ns), cell(track.name, 16), where, cell(event.category, 24), "",
-             2 * event.depth, cell(event.name, 100), args, event.truncated ? " (cut)" : "");
+  fmt::print("{:>12} {:>10}  {:<16.16} {:<9} {:<10} {:{}}{}{}{}\n",
+             fmt::format("+{:.3f}us", static_cast<double>(event.begin_ns - t.info.begin_ns) / 1e3),
+             event.kind == trace::EventKind::kMark ? "mark" : human_time(event.duration_ns), cell(track.name, 16),
+             where, cell(event.category, 24), "", 2 * event.depth, cell(event.name, 100), args,
+             event.truncated ? " (cut)" : "");
 }
 
 int run(const Flags& flags) {
@@ -87,10 +93,14 @@ void add_dump(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("dump", "Print every event, one a line, in time order");
   command->add_option("path", flags->paths, "Trace files, or folders of them (one after the other)")->required();
-  command->add_flag("--json", flags->json, "Print one JSON object a line; times in ns of the trace's clock (CLOCK_MONOTONIC)");
-  command->footer(std::string("Text columns: begin after the window's begin, duration, thread, place (s train step, m mini-batch, u micro-batch), "
-                              "category, name indented by depth, arguments.\nExample: marey dump marey-traces/FILE.pftrace | less\n") +
-                  std::string(kExitCodesHelp));
+  command->add_flag("--json", flags->json,
+                    "Print one JSON object a line; times in ns of the trace's clock (CLOCK_MONOTONIC)");
+  command->footer(
+      std::string(
+          "Text columns: begin after the window's begin, duration, thread, place (s train step, m mini-batch, u "
+          "micro-batch), "
+          "category, name indented by depth, arguments.\nExample: marey dump marey-traces/FILE.pftrace | less\n") +
+      std::string(kExitCodesHelp));
   command->callback([flags, exit_code] { *exit_code = run(*flags); });
 }
 

@@ -15,15 +15,21 @@ struct Flags {
 Json to_json(const trace::Trace& t) {
   const trace::TraceInfo& info = t.info;
   Json sources = Json::array();
-  for (const auto& source : info.sources) sources.push_back({{"name", source.name}, {"state", source.state}, {"reason", source.reason}});
+  for (const auto& source : info.sources)
+    sources.push_back({{"name", source.name}, {"state", source.state}, {"reason", source.reason}});
   Json losses = Json::array();
   for (const auto& loss : info.losses) {
-    losses.push_back({{"reason", loss.reason}, {"count", loss.count}, {"source", loss.source}, {"begin_ns", loss.begin_ns}, {"end_ns", loss.end_ns}});
+    losses.push_back({{"reason", loss.reason},
+                      {"count", loss.count},
+                      {"source", loss.source},
+                      {"begin_ns", loss.begin_ns},
+                      {"end_ns", loss.end_ns}});
   }
   const schedule::Schedule& s = info.schedule;
   Json schedule = nullptr;
   if (info.unit) {
-    schedule = {{"skip_first", s.skip_first}, {"wait", s.wait}, {"warmup", s.warmup}, {"active", s.active}, {"repeat", s.repeat}, {"skip_first_wait", s.skip_first_wait}};
+    schedule = {{"skip_first", s.skip_first}, {"wait", s.wait},     {"warmup", s.warmup},
+                {"active", s.active},         {"repeat", s.repeat}, {"skip_first_wait", s.skip_first_wait}};
   }
   return {{"path", t.path},
           {"state", trace::state_name(t.state)},
@@ -72,7 +78,8 @@ void print_one(const trace::Trace& t) {
   const trace::TraceInfo& info = t.info;
   fmt::print("{}\n", t.path);
   const auto line = [](std::string_view key, const std::string& value) { fmt::print("  {:<12}{}\n", key, value); };
-  line("state", t.state_reason.empty() ? std::string(trace::state_name(t.state)) : fmt::format("{}: {}", trace::state_name(t.state), t.state_reason));
+  line("state", t.state_reason.empty() ? std::string(trace::state_name(t.state))
+                                       : fmt::format("{}: {}", trace::state_name(t.state), t.state_reason));
   const bool window = info.kind == trace::TraceKind::kWindow;
   std::string what = window ? "window" : "skeleton";
   if (!info.role.empty()) what += fmt::format(" of {}", info.role);
@@ -80,23 +87,29 @@ void print_one(const trace::Trace& t) {
   if (info.train_step) what += fmt::format(", train_step {}{}", *info.train_step, window ? "" : " and on");
   line("what", what);
   if (window && info.unit) {
-    line("units", fmt::format("{}: {} of {} whole{}", units_text(info), info.recorded_units, info.planned_units,
-                              info.complete ? "" : fmt::format(" - PARTIAL{}", info.end_reason.empty() ? "" : " (" + info.end_reason + ")")));
+    line("units",
+         fmt::format("{}: {} of {} whole{}", units_text(info), info.recorded_units, info.planned_units,
+                     info.complete
+                         ? ""
+                         : fmt::format(" - PARTIAL{}", info.end_reason.empty() ? "" : " (" + info.end_reason + ")")));
     line("schedule", schedule::to_string(info.schedule));
   }
-  line("rank", fmt::format("{} of {}{}", info.rank, info.world_size, info.parallel.empty() ? "" : ", " + info.parallel));
+  line("rank",
+       fmt::format("{} of {}{}", info.rank, info.world_size, info.parallel.empty() ? "" : ", " + info.parallel));
   line("process", fmt::format("{} on {}", info.pid, info.host));
   line("duration", human_time(info.end_ns - info.begin_ns));
   line("events", fmt::format("{} in {}", info.events, human_bytes(t.bytes)));
   line("contents", fmt::format("{}", fmt::join(info.contents, ", ")));
   for (const auto& source : info.sources) {
-    line("source", fmt::format("{}: {}{}", source.name, source.state, source.reason.empty() ? "" : " (" + source.reason + ")"));
+    line("source",
+         fmt::format("{}: {}{}", source.name, source.state, source.reason.empty() ? "" : " (" + source.reason + ")"));
   }
   for (const auto& loss : info.losses) {
-    line("LOST", fmt::format("{} events ({}) from {} to {} after the begin", loss.count, loss.reason, human_time(loss.begin_ns - info.begin_ns),
-                             human_time(loss.end_ns - info.begin_ns)));
+    line("LOST", fmt::format("{} events ({}) from {} to {} after the begin", loss.count, loss.reason,
+                             human_time(loss.begin_ns - info.begin_ns), human_time(loss.end_ns - info.begin_ns)));
   }
-  line("clock", fmt::format("{:.4f} ticks/ns, off by {} at the end", info.ticks_per_ns, human_time(info.clock_residual_ns)));
+  line("clock",
+       fmt::format("{:.4f} ticks/ns, off by {} at the end", info.ticks_per_ns, human_time(info.clock_residual_ns)));
 }
 
 int run(const Flags& flags) {

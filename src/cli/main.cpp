@@ -12,7 +12,8 @@ int main(int argc, char** argv) {
   using namespace marey::cli;
   // `marey dump ... | head` ends quietly.
   std::signal(SIGPIPE, SIG_DFL);
-  CLI::App app{"Marey records exactly the training steps you choose. This command plans schedules and reads what was recorded."};
+  CLI::App app{
+      "Marey records exactly the training steps you choose. This command plans schedules and reads what was recorded."};
   app.name("marey");
   app.set_version_flag("--version", std::string("marey ") + MAREY_VERSION);
   app.require_subcommand(1);

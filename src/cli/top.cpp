@@ -39,22 +39,33 @@ int run(const Flags& flags) {
   const auto share = [whole_ns](const analysis::NameRow& row) {
     return whole_ns == 0 ? 0.0 : static_cast<double>(row.self_ns) / static_cast<double>(whole_ns);
   };
-  std::stable_sort(rows.begin(), rows.end(), [&flags](const auto& a, const auto& b) { return sort_key(a, flags.sort) > sort_key(b, flags.sort); });
+  std::stable_sort(rows.begin(), rows.end(), [&flags](const auto& a, const auto& b) {
+    return sort_key(a, flags.sort) > sort_key(b, flags.sort);
+  });
   const std::size_t all = rows.size();
   if (flags.limit > 0 && rows.size() > flags.limit) rows.resize(flags.limit);
   if (flags.json) {
     Json list = Json::array();
     for (const auto& row : rows) {
-      list.push_back({{"name", row.name}, {"category", row.category}, {"count", row.count}, {"total_ns", row.total_ns}, {"self_ns", row.self_ns},
-                      {"mean_ns", row.mean_ns()}, {"min_ns", row.min_ns}, {"max_ns", row.max_ns}, {"share", share(row)}});
+      list.push_back({{"name", row.name},
+                      {"category", row.category},
+                      {"count", row.count},
+                      {"total_ns", row.total_ns},
+                      {"self_ns", row.self_ns},
+                      {"mean_ns", row.mean_ns()},
+                      {"min_ns", row.min_ns},
+                      {"max_ns", row.max_ns},
+                      {"share", share(row)}});
     }
     fmt::print("{}\n", json_text(list, 2));
     return exit_code;
   }
-  std::vector<std::vector<std::string>> lines{{"name", "category", "count", "total", "self", "share", "mean", "min", "max"}};
+  std::vector<std::vector<std::string>> lines{
+      {"name", "category", "count", "total", "self", "share", "mean", "min", "max"}};
   for (const auto& row : rows) {
-    lines.push_back({cell(row.name), cell(row.category, 24), std::to_string(row.count), human_time(row.total_ns), human_time(row.self_ns),
-                     fmt::format("{:.1f}%", 100 * share(row)), human_time(row.mean_ns()), human_time(row.min_ns), human_time(row.max_ns)});
+    lines.push_back({cell(row.name), cell(row.category, 24), std::to_string(row.count), human_time(row.total_ns),
+                     human_time(row.self_ns), fmt::format("{:.1f}%", 100 * share(row)), human_time(row.mean_ns()),
+                     human_time(row.min_ns), human_time(row.max_ns)});
   }
   fmt::print("{}", table(lines, {false, false, true, true, true, true, true, true, true}));
   if (rows.size() < all) fmt::print("... {} more names (--limit 0 shows all)\n", all - rows.size());
@@ -66,12 +77,20 @@ int run(const Flags& flags) {
 void add_top(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("top", "Per name: count, total, self, mean, min, max, share");
-  command->add_option("path", flags->paths, "Trace files, or folders of them (their counts are added; stages and units count once)")->required();
-  command->add_option("--sort", flags->sort, "Largest first by")->check(CLI::IsMember({"total", "self", "count", "mean", "max"}))->capture_default_str();
-  command->add_option("--tier", flags->tier, "Which events")->check(CLI::IsMember({"all", "detail", "skeleton"}))->capture_default_str();
+  command
+      ->add_option("path", flags->paths,
+                   "Trace files, or folders of them (their counts are added; stages and units count once)")
+      ->required();
+  command->add_option("--sort", flags->sort, "Largest first by")
+      ->check(CLI::IsMember({"total", "self", "count", "mean", "max"}))
+      ->capture_default_str();
+  command->add_option("--tier", flags->tier, "Which events")
+      ->check(CLI::IsMember({"all", "detail", "skeleton"}))
+      ->capture_default_str();
   command->add_option("--limit", flags->limit, "Only so many names; 0: all")->capture_default_str();
   command->add_flag("--json", flags->json, "Print a JSON array, one object a name; times in ns");
-  command->footer(std::string("Self is the time without direct children on the same thread; share is of all self time. Marks count with time 0.\n"
+  command->footer(std::string("Self is the time without direct children on the same thread; share is of all self time. "
+                              "Marks count with time 0.\n"
                               "An event that lies in overlapping windows of two roles counts in each.\n"
                               "Example: marey top --sort self --limit 20 marey-traces/FILE.pftrace\n") +
                   std::string(kExitCodesHelp));

@@ -27,7 +27,8 @@ std::string times_text(const std::map<std::string, std::int64_t>& times) {
   std::vector<std::pair<std::string, std::int64_t>> sorted(times.begin(), times.end());
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
-  for (const auto& [name, ns] : sorted) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", cell(name, 32), human_time(ns));
+  for (const auto& [name, ns] : sorted)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", cell(name, 32), human_time(ns));
   return text.empty() ? "-" : text;
 }
 
@@ -35,7 +36,8 @@ std::string times_text(const std::map<std::string, std::int64_t>& times) {
 void print_rows(std::span<const analysis::UnitRow> rows, std::int64_t origin_ns) {
   std::vector<std::vector<std::string>> lines{{"unit", "stage", "begin", "duration", "events", "time by category"}};
   for (const auto& row : rows) {
-    lines.push_back({fmt::format("{:{}}{} {}{}", "", 2 * static_cast<int>(row.unit), schedule::unit_name(row.unit), row.number, row.truncated ? " (cut)" : ""),
+    lines.push_back({fmt::format("{:{}}{} {}{}", "", 2 * static_cast<int>(row.unit), schedule::unit_name(row.unit),
+                                 row.number, row.truncated ? " (cut)" : ""),
                      cell(row.place.stage, 32), "+" + human_time(row.begin_ns - origin_ns), human_time(row.duration_ns),
                      row.events == 0 ? "-" : std::to_string(row.events), times_text(row.category_ns)});
     if (row.unit == schedule::Unit::kTrainStep && !row.stage_ns.empty()) {
@@ -76,8 +78,9 @@ int run(const Flags& flags) {
   const auto rows = analysis::joined_unit_table(traces, unit);
   if (flags.json) print_json(rows);
   if (rows.empty() && !traces.empty()) {
-    print_error("units", flags.unit.empty() ? "no units in these traces: they were recorded without units or without a skeleton"
-                                            : fmt::format("no {} in these traces; without --unit all kinds are shown", flags.unit));
+    print_error("units", flags.unit.empty()
+                             ? "no units in these traces: they were recorded without units or without a skeleton"
+                             : fmt::format("no {} in these traces; without --unit all kinds are shown", flags.unit));
     return std::max(exit_code, kExitMissing);
   }
   if (flags.json) return exit_code;
@@ -93,7 +96,8 @@ int run(const Flags& flags) {
     while (last < rows.size() && owner(rows[last]) == owner(rows[first])) ++last;
     const analysis::UnitRow& row = rows[first];
     if (several) {
-      fmt::print("{}{}rank {}, process {} on {}\n", first == 0 ? "" : "\n", row.role.empty() ? "" : cell(row.role, 32) + ", ", row.rank, row.pid, cell(row.host));
+      fmt::print("{}{}rank {}, process {} on {}\n", first == 0 ? "" : "\n",
+                 row.role.empty() ? "" : cell(row.role, 32) + ", ", row.rank, row.pid, cell(row.host));
     }
     print_rows(std::span(rows).subspan(first, last - first), origin_ns[row.host]);
   }
@@ -104,11 +108,15 @@ int run(const Flags& flags) {
 
 void add_units(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("units", "Per train step, mini-batch and micro-batch: begin, duration, events, time by stage and category");
-  command->add_option("path", flags->paths, "Trace files, or folders of them (windows and skeletons are joined)")->required();
-  command->add_option("--unit", flags->unit, "Only this kind")->check(CLI::IsMember({"train_step", "mini_batch", "micro_batch"}));
+  CLI::App* command = app.add_subcommand(
+      "units", "Per train step, mini-batch and micro-batch: begin, duration, events, time by stage and category");
+  command->add_option("path", flags->paths, "Trace files, or folders of them (windows and skeletons are joined)")
+      ->required();
+  command->add_option("--unit", flags->unit, "Only this kind")
+      ->check(CLI::IsMember({"train_step", "mini_batch", "micro_batch"}));
   command->add_flag("--json", flags->json, "Print a JSON array, one object a unit; times in ns");
-  command->footer(std::string("Time by category is that of the outermost ranges of the category on each thread; events are those that begin in the unit.\n"
+  command->footer(std::string("Time by category is that of the outermost ranges of the category on each thread; events "
+                              "are those that begin in the unit.\n"
                               "Example: marey units marey-traces/\n") +
                   std::string(kExitCodesHelp));
   command->callback([flags, exit_code] { *exit_code = run(*flags); });

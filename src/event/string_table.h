@@ -15,11 +15,13 @@ struct NameEntry {
   std::string category;
 };
 
-/// `text` as valid UTF-8 of at most `max_bytes`: each byte that is not part of a valid sequence, and NUL, becomes U+FFFD.
+/// `text` as valid UTF-8 of at most `max_bytes`: each byte that is not part of a valid sequence, and NUL, becomes
+/// U+FFFD.
 std::string clean_utf8(std::string_view text, std::size_t max_bytes);
 
-/// Process-wide table of names. intern() may be called from any thread (a mutex; callers keep the id); entry() is lock-free
-/// and is meant for the drain. The table is bounded: past `kMaxBytes` every new name becomes kOverflowName and is counted.
+/// Process-wide table of names. intern() may be called from any thread (a mutex; callers keep the id); entry() is
+/// lock-free and is meant for the drain. The table is bounded: past `kMaxBytes` every new name becomes kOverflowName
+/// and is counted.
 class StringTable {
  public:
   static constexpr std::size_t kMaxBytes = std::size_t{64} << 20;

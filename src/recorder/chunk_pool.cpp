@@ -27,7 +27,8 @@ void touch(std::byte* chunk) noexcept {
 ChunkPool::ChunkPool(std::size_t cap_bytes) : count_(cap_bytes / detail::kChunkBytes) {
   if (count_ == 0) count_ = 1;
   mapping_bytes_ = (count_ + 1) * detail::kChunkBytes;
-  void* mapping = mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* mapping =
+      mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) {  // no address space: every record is dropped and counted
     count_ = 0;
     return;

@@ -9,8 +9,8 @@
 
 namespace marey::recorder {
 
-/// All memory that lanes record into: chunks of kChunkBytes, aligned to their size, at most `cap_bytes` of them. take() and
-/// give() are lock-free and allocate nothing; pages are touched ahead of use by prefault().
+/// All memory that lanes record into: chunks of kChunkBytes, aligned to their size, at most `cap_bytes` of them. take()
+/// and give() are lock-free and allocate nothing; pages are touched ahead of use by prefault().
 class ChunkPool {
  public:
   explicit ChunkPool(std::size_t cap_bytes);

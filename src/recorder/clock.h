@@ -25,10 +25,12 @@ class Clock {
 /// The process's clock: cycle counter where it is invariant, else CLOCK_MONOTONIC in ns.
 const Clock& real_clock();
 
-/// True when the cycle counter runs at a constant rate in all power states (x86: CPUID 8000'0007h EDX bit 8; aarch64: always).
+/// True when the cycle counter runs at a constant rate in all power states (x86: CPUID 8000'0007h EDX bit 8; aarch64:
+/// always).
 bool counter_is_invariant();
 
-/// Affine map from ticks to CLOCK_MONOTONIC ns. Fixed while a trace is recorded, so that differences and order are exact.
+/// Affine map from ticks to CLOCK_MONOTONIC ns. Fixed while a trace is recorded, so that differences and order are
+/// exact.
 class TickMap {
  public:
   TickMap() = default;
@@ -47,14 +49,14 @@ class TickMap {
   std::int64_t multiplier_ = std::int64_t{1} << kShift;
 };
 
-/// Rate of the counter against CLOCK_MONOTONIC, from the first anchor of the process to the latest: the longer the process
-/// runs the better it gets (100 ns of sampling error over one second is 0.1 ppm).
+/// Rate of the counter against CLOCK_MONOTONIC, from the first anchor of the process to the latest: the longer the
+/// process runs the better it gets (100 ns of sampling error over one second is 0.1 ppm).
 class Calibration {
  public:
   explicit Calibration(const Clock& clock);
 
-  /// Samples now and returns the map for a trace that begins now. Sleeps (only the drain calls this) until the baseline is
-  /// at least `kMinBaselineNs` long.
+  /// Samples now and returns the map for a trace that begins now. Sleeps (only the drain calls this) until the baseline
+  /// is at least `kMinBaselineNs` long.
   [[nodiscard]] TickMap map_now(ClockAnchor* anchor);
   /// Counter against CLOCK_MONOTONIC at `anchor`, in ns, for a map made earlier.
   static std::int64_t residual_ns(const TickMap& map, const ClockAnchor& anchor);

@@ -17,7 +17,9 @@ namespace marey::detail {
 std::atomic<std::uint32_t> g_gate{0};
 thread_local constinit Slot* t_cursor __attribute__((tls_model("initial-exec"))) = nullptr;
 
-Slot* reserve_slow(std::uint32_t count) noexcept { return recorder::LaneRegistry::get().reserve_slow(count); }
+Slot* reserve_slow(std::uint32_t count) noexcept {
+  return recorder::LaneRegistry::get().reserve_slow(count);
+}
 
 }  // namespace marey::detail
 
@@ -72,8 +74,9 @@ std::size_t memory_cap_from_environment() {
   char* end = nullptr;
   const unsigned long long mib = std::strtoull(text, &end, 10);
   if (end == nullptr || *end != '\0' || mib < 1 || mib > (1ULL << 20)) {
-    base::log_once("MAREY_MEMORY_MIB", fmt::format("MAREY_MEMORY_MIB='{}' is not a number of MiB from 1 to 1048576; using {}",
-                                                   text, kDefaultMib));
+    base::log_once(
+        "MAREY_MEMORY_MIB",
+        fmt::format("MAREY_MEMORY_MIB='{}' is not a number of MiB from 1 to 1048576; using {}", text, kDefaultMib));
     return kDefaultMib << 20;
   }
   return static_cast<std::size_t>(mib) << 20;
@@ -107,7 +110,8 @@ detail::Slot* LaneRegistry::reserve_slow(std::uint32_t count) noexcept {
   if (chunk == nullptr) {
     // Statistics that only this thread writes and the drain reads: no order needed.
     lane.dropped.store(lane.dropped.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    lane.last_drop_ticks.store(detail::ticks(detail::g_gate.load(std::memory_order_relaxed)), std::memory_order_relaxed);
+    lane.last_drop_ticks.store(detail::ticks(detail::g_gate.load(std::memory_order_relaxed)),
+                               std::memory_order_relaxed);
     return nullptr;
   }
   detail::Slot* cursor = detail::t_cursor;

@@ -25,10 +25,14 @@ constexpr std::array<Field, 6> kFields{{{"skip_first", &Schedule::skip_first},
                                         {"repeat", &Schedule::repeat},
                                         {"skip_first_wait", &Schedule::skip_first_wait}}};
 
-std::int64_t cycle_of(const Schedule& s) { return s.wait + s.warmup + s.active; }
+std::int64_t cycle_of(const Schedule& s) {
+  return s.wait + s.warmup + s.active;
+}
 
 /// Unit counted from the begin of the first cycle, whose wait skip_first_wait leaves out.
-std::int64_t offset_of(const Schedule& s) { return s.skip_first_wait != 0 ? s.wait : 0; }
+std::int64_t offset_of(const Schedule& s) {
+  return s.skip_first_wait != 0 ? s.wait : 0;
+}
 
 /// First unit after the last cycle; nullopt when it repeats for ever.
 std::optional<std::int64_t> end_of(const Schedule& s) {
@@ -42,9 +46,12 @@ std::optional<std::int64_t> end_of(const Schedule& s) {
 
 std::string_view unit_name(Unit unit) {
   switch (unit) {
-    case Unit::kTrainStep: return "train_step";
-    case Unit::kMiniBatch: return "mini_batch";
-    case Unit::kMicroBatch: return "micro_batch";
+    case Unit::kTrainStep:
+      return "train_step";
+    case Unit::kMiniBatch:
+      return "mini_batch";
+    case Unit::kMicroBatch:
+      return "micro_batch";
   }
   return "?";
 }
@@ -58,10 +65,14 @@ std::optional<Unit> parse_unit(std::string_view name) {
 
 std::string_view action_name(Action action) {
   switch (action) {
-    case Action::kNone: return "none";
-    case Action::kWarmup: return "warmup";
-    case Action::kRecord: return "record";
-    case Action::kRecordAndSave: return "record_and_save";
+    case Action::kNone:
+      return "none";
+    case Action::kWarmup:
+      return "warmup";
+    case Action::kRecord:
+      return "record";
+    case Action::kRecordAndSave:
+      return "record_and_save";
   }
   return "?";
 }
@@ -70,7 +81,8 @@ Status validate(const Schedule& schedule) {
   for (const Field& field : kFields) {
     const std::int64_t value = schedule.*field.member;
     if (value < 0) {
-      return Status::invalid_argument(fmt::format("schedule: {}={} is negative; use a number from 0", field.name, value));
+      return Status::invalid_argument(
+          fmt::format("schedule: {}={} is negative; use a number from 0", field.name, value));
     }
     if (value > kMaxNumber) {
       return Status::invalid_argument(fmt::format("schedule: {}={} is larger than {}", field.name, value, kMaxNumber));
@@ -191,8 +203,8 @@ Transition transition(Action current, Next next) {
   const bool will_record = next == Next::kRecord || next == Next::kRecordAndSave;
   const bool will_arm = will_record || next == Next::kWarmup;
   Transition result;
-  // A window ends where the schedule says so, and wherever what comes next does not record: nothing that was recorded is
-  // ever dropped, whatever the pair.
+  // A window ends where the schedule says so, and wherever what comes next does not record: nothing that was recorded
+  // is ever dropped, whatever the pair.
   result.close_window = recording && (saves || !will_record);
   result.open_window = will_record && (!recording || saves);
   result.arm = will_arm && current == Action::kNone;

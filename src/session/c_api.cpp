@@ -55,7 +55,9 @@ Profiler* live(marey_profiler* handle) {
   return handle->profiler.get();
 }
 
-bool valid_unit(int unit) { return unit >= MAREY_TRAIN_STEP && unit <= MAREY_MICRO_BATCH; }
+bool valid_unit(int unit) {
+  return unit >= MAREY_TRAIN_STEP && unit <= MAREY_MICRO_BATCH;
+}
 
 Schedule to_schedule(const marey_schedule& from) {
   return {from.skip_first, from.wait, from.warmup, from.active, from.repeat, from.skip_first_wait};
@@ -122,10 +124,12 @@ void fill(const marey::session::SealedTrace& from, marey_window* out) {
 
 Status to_options(const marey_profiler_options& from, Profiler::Options* to) {
   if (from.size < sizeof(marey_profiler_options)) {
-    return Status::invalid_argument("marey_profiler_options.size is too small; set it to sizeof(marey_profiler_options)");
+    return Status::invalid_argument(
+        "marey_profiler_options.size is too small; set it to sizeof(marey_profiler_options)");
   }
   if (!valid_unit(from.unit)) {
-    return Status::invalid_argument(fmt::format("unit {} is not known; use train_step, mini_batch or micro_batch", static_cast<int>(from.unit)));
+    return Status::invalid_argument(
+        fmt::format("unit {} is not known; use train_step, mini_batch or micro_batch", static_cast<int>(from.unit)));
   }
   to->unit = static_cast<Unit>(from.unit);
   if (from.schedule != nullptr) to->schedule = to_schedule(*from.schedule);
@@ -138,7 +142,8 @@ Status to_options(const marey_profiler_options& from, Profiler::Options* to) {
   to->rank = from.rank != MAREY_UNKNOWN ? from.rank : from_environment({"RANK"}, 0);
   if (from.world_size == MAREY_UNKNOWN && to->rank >= to->world_size) to->world_size = to->rank + 1;
   if (from.parallel != nullptr) to->parallel = from.parallel;
-  to->job = from.job != nullptr ? from.job : text_from_environment({"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "RAY_JOB_ID"}, "");
+  to->job =
+      from.job != nullptr ? from.job : text_from_environment({"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "RAY_JOB_ID"}, "");
   to->skeleton = from.no_skeleton == 0;
   to->quiet = from.quiet != 0;
   return Status::ok();
@@ -148,8 +153,12 @@ Status to_options(const marey_profiler_options& from, Profiler::Options* to) {
 
 extern "C" {
 
-const char* marey_version(void) { return MAREY_VERSION; }
-const char* marey_last_error(void) { return t_last_error.c_str(); }
+const char* marey_version(void) {
+  return MAREY_VERSION;
+}
+const char* marey_last_error(void) {
+  return t_last_error.c_str();
+}
 
 void marey_set_log(void (*sink)(void* user, const char* line, size_t size), void* user) {
   {
@@ -162,7 +171,8 @@ void marey_set_log(void (*sink)(void* user, const char* line, size_t size), void
 
 int marey_profiler_create(const marey_profiler_options* options, marey_profiler** out) {
   return guarded([&] {
-    if (options == nullptr || out == nullptr) return fail(Status::invalid_argument("marey_profiler_create: a null pointer was given"));
+    if (options == nullptr || out == nullptr)
+      return fail(Status::invalid_argument("marey_profiler_create: a null pointer was given"));
     *out = nullptr;
     Profiler::Options converted;
     if (const Status status = to_options(*options, &converted); !status.is_ok()) return fail(status);
@@ -193,9 +203,11 @@ void marey_profiler_destroy(marey_profiler* profiler) {
 int marey_profiler_start(marey_profiler* profiler, int64_t train_step) {
   return guarded([&] {
     Profiler* mine = live(profiler);
-    if (mine == nullptr) return fail(Status::unavailable("this profiler belongs to the process before the fork; make a new one"));
+    if (mine == nullptr)
+      return fail(Status::unavailable("this profiler belongs to the process before the fork; make a new one"));
     if (train_step != MAREY_UNKNOWN && train_step < 0) {
-      return fail(Status::invalid_argument(fmt::format("train_step {} is negative; train steps are numbered from 0", train_step)));
+      return fail(Status::invalid_argument(
+          fmt::format("train_step {} is negative; train steps are numbered from 0", train_step)));
     }
     mine->start(train_step == MAREY_UNKNOWN ? std::nullopt : std::optional<std::int64_t>(train_step));
     return 0;
@@ -270,7 +282,8 @@ int marey_profiler_next_window(marey_profiler* profiler, uint64_t after, double 
       return fail(Status::invalid_argument("marey_window.size is too small; set it to sizeof(marey_window)"));
     }
     const marey::session::SealedTrace* found = nullptr;
-    const Status status = mine->results().next(after, timeout_s, [mine] { return mine->running(); }, &found);
+    const Status status = mine->results().next(
+        after, timeout_s, [mine] { return mine->running(); }, &found);
     if (!status.is_ok()) return fail(status);
     fill(*found, out);
     return 0;
@@ -283,7 +296,8 @@ int marey_profiler_status(marey_profiler* profiler, marey_status* out) {
       return fail(Status::invalid_argument("marey_status.size is too small; set it to sizeof(marey_status)"));
     }
     Profiler* mine = live(profiler);
-    if (mine == nullptr) return fail(Status::unavailable("this profiler belongs to the process before the fork; make a new one"));
+    if (mine == nullptr)
+      return fail(Status::unavailable("this profiler belongs to the process before the fork; make a new one"));
     const Profiler::Snapshot snapshot = mine->snapshot();
     t_status_stage = snapshot.stage;
     t_status_message = snapshot.message;
@@ -349,12 +363,16 @@ int marey_source_load(const char* path) {
     void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) {
       const char* why = dlerror();
-      return fail(Status::unavailable(fmt::format("cannot load source '{}': {}", path, why == nullptr ? "unknown reason" : why)));
+      return fail(Status::unavailable(
+          fmt::format("cannot load source '{}': {}", path, why == nullptr ? "unknown reason" : why)));
     }
     auto* init = reinterpret_cast<int (*)(void)>(dlsym(library, "marey_source_init"));
-    if (init == nullptr) return fail(Status::invalid_argument(fmt::format("'{}' is not a source of Marey's: it exports no marey_source_init", path)));
+    if (init == nullptr)
+      return fail(Status::invalid_argument(
+          fmt::format("'{}' is not a source of Marey's: it exports no marey_source_init", path)));
     const int code = init();
-    if (code != 0 && t_last_error.empty()) t_last_error = fmt::format("source '{}' refused to start (code {})", path, code);
+    if (code != 0 && t_last_error.empty())
+      t_last_error = fmt::format("source '{}' refused to start (code {})", path, code);
     return code;
   });
 }

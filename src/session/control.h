@@ -15,9 +15,9 @@ namespace marey::session {
 
 class Lease;
 
-/// What a training thread tells the drain, stamped under the session's mutex, so that the order of the queue is the order
-/// of the stamps. Everything a lease's files hold besides detail events comes through here. Small, since each step() of a
-/// running profiler makes a few.
+/// What a training thread tells the drain, stamped under the session's mutex, so that the order of the queue is the
+/// order of the stamps. Everything a lease's files hold besides detail events comes through here. Small, since each
+/// step() of a running profiler makes a few.
 struct Control {
   enum class Kind : std::uint8_t {
     kLeaseBegin,  ///< from now on there is a skeleton trace
@@ -60,7 +60,8 @@ struct Control {
 /// The controls of one moment, on the caller's stack; room that is not used costs nothing.
 class ControlBatch {
  public:
-  static constexpr std::size_t kMax = 12;  ///< a transition posts at most: end, cancel, stage, 3 units, window end and begin
+  static constexpr std::size_t kMax =
+      12;  ///< a transition posts at most: end, cancel, stage, 3 units, window end and begin
 
   ControlBatch() {}  // NOLINT(modernize-use-equals-default): a defaulted one would clear the storage
   ControlBatch(ControlBatch&& other) noexcept { add(std::move(other)); }

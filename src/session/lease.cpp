@@ -13,8 +13,8 @@
 namespace marey::session {
 namespace {
 
-/// Unit ranges are named with their number ("mini_batch 3"); past this the number is in the argument alone, so that a run of
-/// a million units does not fill the name table.
+/// Unit ranges are named with their number ("mini_batch 3"); past this the number is in the argument alone, so that a
+/// run of a million units does not fill the name table.
 constexpr std::int64_t kMaxNamedNumber = 99'999;
 constexpr std::uint64_t kMaxAnnounced = 3;
 
@@ -35,7 +35,8 @@ std::string describe_units(const trace::TraceInfo& info) {
   if (info.unit && info.first_unit) {
     text = fmt::format("{} {}", schedule::unit_name(*info.unit), *info.first_unit);
     if (info.last_unit && *info.last_unit != *info.first_unit) text += fmt::format("-{}", *info.last_unit);
-    if (info.train_step && *info.unit != schedule::Unit::kTrainStep) text += fmt::format(" of train_step {}", *info.train_step);
+    if (info.train_step && *info.unit != schedule::Unit::kTrainStep)
+      text += fmt::format(" of train_step {}", *info.train_step);
   } else {
     text = info.train_step ? fmt::format("train_step {}", *info.train_step) : "everything from start to stop";
   }
@@ -68,8 +69,8 @@ void Lease::write_skeleton(WindowState& state, const Skeleton::Event& event) {
   if (!event.is_begin) {
     // An end closes the innermost open range that it names; what was never written here is not closed here.
     const auto same = [&event](const Skeleton::Event& open) {
-      return open.is_stage == event.is_stage && (event.is_stage ? open.name == event.name
-                                                                : open.unit == event.unit && open.number == event.number);
+      return open.is_stage == event.is_stage &&
+             (event.is_stage ? open.name == event.name : open.unit == event.unit && open.number == event.number);
     };
     const auto found = std::find_if(state.skeleton_open.rbegin(), state.skeleton_open.rend(), same);
     if (found == state.skeleton_open.rend()) return;
@@ -103,12 +104,14 @@ void Lease::emit(const Skeleton::Event& event) {
 void Lease::replay_into(WindowState& state) {
   if (state.replayed || !state.ordered || state.writer == nullptr) return;
   state.replayed = true;
-  if (options_.skeleton) skeleton_.replay([this, &state](const Skeleton::Event& event) { write_skeleton(state, event); });
+  if (options_.skeleton)
+    skeleton_.replay([this, &state](const Skeleton::Event& event) { write_skeleton(state, event); });
 }
 
 trace::WindowWriter* Lease::open_writer(WindowState& state, const Environment& environment) {
-  auto created = trace::WindowWriter::create({.folder = options_.folder, .files = environment.files, .names = &event::names()},
-                                             state.info, state.anchor.clocks);
+  auto created =
+      trace::WindowWriter::create({.folder = options_.folder, .files = environment.files, .names = &event::names()},
+                                  state.info, state.anchor.clocks);
   if (!created.is_ok()) {
     failure_ = created.status().message();
     results_->set_message(failure_);
@@ -146,16 +149,17 @@ void Lease::begin_window(const Control& control, const Environment& environment)
     info.unit.reset();
     info.schedule.active = 0;
   }
-  state.window = std::make_unique<Window>(
-      Window::Options{control.extra->window_id, control.ticks, options_.class_mask, map}, [this, &environment](Window& window) -> trace::WindowWriter* {
-        WindowState* mine = find(window.id());
-        trace::WindowWriter* writer = open_writer(*mine, environment);
-        if (writer != nullptr) {
-          results_->window_opened();
-          replay_into(*mine);
-        }
-        return writer;
-      });
+  state.window =
+      std::make_unique<Window>(Window::Options{control.extra->window_id, control.ticks, options_.class_mask, map},
+                               [this, &environment](Window& window) -> trace::WindowWriter* {
+                                 WindowState* mine = find(window.id());
+                                 trace::WindowWriter* writer = open_writer(*mine, environment);
+                                 if (writer != nullptr) {
+                                   results_->window_opened();
+                                   replay_into(*mine);
+                                 }
+                                 return writer;
+                               });
 }
 
 Lease::WindowState* Lease::find(std::uint64_t window_id) {
@@ -189,10 +193,18 @@ void Lease::apply(const Control& control, const Environment& environment) {
     }
   }
   switch (control.kind) {
-    case Control::Kind::kLeaseBegin: start_skeleton_trace(control, environment); break;
-    case Control::Kind::kStageBegin: skeleton_.stage_begin(control.ticks, control.name); break;
-    case Control::Kind::kStageEnd: skeleton_.stage_end(control.ticks, control.name); break;
-    case Control::Kind::kUnitBegin: skeleton_.unit_begin(control.ticks, control.unit, control.number, control.tentative); break;
+    case Control::Kind::kLeaseBegin:
+      start_skeleton_trace(control, environment);
+      break;
+    case Control::Kind::kStageBegin:
+      skeleton_.stage_begin(control.ticks, control.name);
+      break;
+    case Control::Kind::kStageEnd:
+      skeleton_.stage_end(control.ticks, control.name);
+      break;
+    case Control::Kind::kUnitBegin:
+      skeleton_.unit_begin(control.ticks, control.unit, control.number, control.tentative);
+      break;
     case Control::Kind::kUnitEnd:
       for (WindowState& state : windows_) {
         if (!state.ordered || state.ended) continue;
@@ -201,15 +213,21 @@ void Lease::apply(const Control& control, const Environment& environment) {
       }
       skeleton_.unit_end(control.ticks, control.unit);
       break;
-    case Control::Kind::kUnitCancel: skeleton_.unit_cancel(control.ticks, control.unit); break;
+    case Control::Kind::kUnitCancel:
+      skeleton_.unit_cancel(control.ticks, control.unit);
+      break;
     case Control::Kind::kWindowBegin:
       if (WindowState* state = find(control.extra->window_id)) {
         state->ordered = true;
         replay_into(*state);
       }
       break;
-    case Control::Kind::kWindowEnd: end_window(control); break;
-    case Control::Kind::kLeaseEnd: finish(control, environment); break;
+    case Control::Kind::kWindowEnd:
+      end_window(control);
+      break;
+    case Control::Kind::kLeaseEnd:
+      finish(control, environment);
+      break;
   }
 }
 
@@ -219,10 +237,11 @@ void Lease::end_window(const Control& control) {
   state->ended = true;
   trace::TraceInfo& info = state->info;
   const std::uint64_t last_event_ticks = state->window->last_event_ticks();
-  const bool unit_in_flight = last_event_ticks >= state->last_unit_end_ticks && last_event_ticks != 0 && !control.extra->complete &&
-                              !control.extra->discard_if_no_unit;
+  const bool unit_in_flight = last_event_ticks >= state->last_unit_end_ticks && last_event_ticks != 0 &&
+                              !control.extra->complete && !control.extra->discard_if_no_unit;
   info.recorded_units = control.extra->recorded + (control.extra->count_unit_in_flight && unit_in_flight ? 1 : 0);
-  info.complete = options_.has_schedule ? state->planned > 0 && info.recorded_units == state->planned : control.extra->complete;
+  info.complete =
+      options_.has_schedule ? state->planned > 0 && info.recorded_units == state->planned : control.extra->complete;
   info.end_reason = control.extra->text;
   info.end_ns = state->window->map().to_ns(control.ticks);
   if (info.first_unit) {
@@ -312,8 +331,8 @@ void Lease::seal(WindowState& state, const Environment& environment) {
         info.complete || info.planned_units == 0
             ? (info.complete ? "" : fmt::format(", partial ({})", info.end_reason))
             : fmt::format(", partial: {} of {} whole ({})", info.recorded_units, info.planned_units, info.end_reason);
-    const std::string line = fmt::format("recorded {}{}: {} events, {}{}: {}", describe_units(info), partial, sealed.events,
-                                         describe_bytes(sealed.bytes),
+    const std::string line = fmt::format("recorded {}{}: {} events, {}{}: {}", describe_units(info), partial,
+                                         sealed.events, describe_bytes(sealed.bytes),
                                          sealed.lost == 0 ? "" : fmt::format(", {} LOST", sealed.lost), sealed.path);
     results_->set_message(line);
     if (!options_.quiet && windows_announced_ < kMaxAnnounced) {
@@ -344,7 +363,8 @@ void Lease::seal_ended(const Environment& environment) {
   if (windows_recorded_ == 0) {
     const std::string line = "nothing was recorded because " + (failure_.empty() ? nothing_ : failure_);
     results_->set_message(line);
-    if (!options_.quiet) base::log_line(options_.info.role.empty() ? line : fmt::format("{}: {}", options_.info.role, line));
+    if (!options_.quiet)
+      base::log_line(options_.info.role.empty() ? line : fmt::format("{}: {}", options_.info.role, line));
   }
   results_->done();  // the lease's own expect()
 }

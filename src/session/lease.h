@@ -15,8 +15,8 @@
 
 namespace marey::session {
 
-/// From one start() to its stop(), as the drain sees it: the skeleton, the windows, and the files that they become. Made
-/// by a training thread, then used by the drain thread alone.
+/// From one start() to its stop(), as the drain sees it: the skeleton, the windows, and the files that they become.
+/// Made by a training thread, then used by the drain thread alone.
 class Lease {
  public:
   struct Options {

@@ -22,7 +22,9 @@ using schedule::Unit;
 
 constexpr std::int64_t kForever = std::int64_t{1} << 62;
 
-bool records(Action action) { return action == Action::kRecord || action == Action::kRecordAndSave; }
+bool records(Action action) {
+  return action == Action::kRecord || action == Action::kRecordAndSave;
+}
 
 std::string host_name() {
   char name[256] = "";
@@ -30,7 +32,9 @@ std::string host_name() {
   return name;
 }
 
-std::size_t index_of(Unit unit) { return static_cast<std::size_t>(unit); }
+std::size_t index_of(Unit unit) {
+  return static_cast<std::size_t>(unit);
+}
 
 }  // namespace
 
@@ -49,8 +53,10 @@ Result<Contents> parse_contents(const std::vector<std::string>& words) {
       contents.class_mask |= kCpu;
       contents.shapes = true;
     } else if (word == "memory" || word == "stack" || word == "module" || word == "npu" || word == "cuda") {
-      base::log_once("contents " + word, fmt::format("contents '{}' is not supported yet and is left out; supported are "
-                                                     "outline, cpu, shapes", word));
+      base::log_once("contents " + word,
+                     fmt::format("contents '{}' is not supported yet and is left out; supported are "
+                                 "outline, cpu, shapes",
+                                 word));
       continue;
     } else {
       return Status::invalid_argument(fmt::format(
@@ -67,8 +73,8 @@ Result<std::unique_ptr<Profiler>> Profiler::create(Session& session, Options opt
     if (options.schedule->active == 0) options.schedule.reset();
   }
   if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size) {
-    return Status::invalid_argument(fmt::format("rank {} of world_size {} is not possible; rank counts from 0", options.rank,
-                                                options.world_size));
+    return Status::invalid_argument(
+        fmt::format("rank {} of world_size {} is not possible; rank counts from 0", options.rank, options.world_size));
   }
   for (const std::int64_t step : options.steps) {
     if (step < 0) return Status::invalid_argument(fmt::format("steps holds {}: train steps are numbered from 0", step));
@@ -189,7 +195,8 @@ Control Profiler::window_begin() {
     begin.number = label(options_.unit);
     // A window may begin in the middle of its active units when the profiler was started there.
     std::int64_t last = position();
-    if (schedule::action_of(*options_.schedule, last) == Action::kRecord) last = *schedule::next_change(*options_.schedule, last);
+    if (schedule::action_of(*options_.schedule, last) == Action::kRecord)
+      last = *schedule::next_change(*options_.schedule, last);
     window_->planned = extra.planned = last - position() + 1;
   }
   if (train_step_base_ || ticked_[index_of(Unit::kTrainStep)] || options_.unit == Unit::kTrainStep) {
@@ -208,7 +215,8 @@ void Profiler::transition(std::unique_lock<std::mutex>& lock, ControlBatch endin
   const Action next = action_now();
   // Units that restart end the window that was open in the old ones, whatever the schedule says of the new unit.
   const Action closing_from = change.units_over && records(before) && window_ ? Action::kRecordAndSave : before;
-  const schedule::Transition table = schedule::transition(closing_from, change.stopping ? Next::kStop : static_cast<Next>(next));
+  const schedule::Transition table =
+      schedule::transition(closing_from, change.stopping ? Next::kStop : static_cast<Next>(next));
   action_ = next;
   const std::uint64_t epoch = ++epoch_;
 
@@ -240,7 +248,8 @@ void Profiler::transition(std::unique_lock<std::mutex>& lock, ControlBatch endin
   lock.unlock();
   if (warming_change && warms) session_.set_warming(true);
   if (armed_before != armed_after || change.stopping) {
-    session_.sources().want(this, armed_after ? SourceSet::Wish{contents_.class_mask, contents_.shapes} : SourceSet::Wish{});
+    session_.sources().want(this,
+                            armed_after ? SourceSet::Wish{contents_.class_mask, contents_.shapes} : SourceSet::Wish{});
   }
   if (warming_change && !warms) session_.set_warming(false);
   lock.lock();
@@ -368,8 +377,8 @@ void Profiler::tick(Unit unit) {
 }
 
 void Profiler::end_units() {
-  // The unit in flight goes on until something says otherwise: another loop (epochs count through), the end of its stage,
-  // or stop(), which then knows that it never was a unit.
+  // The unit in flight goes on until something says otherwise: another loop (epochs count through), the end of its
+  // stage, or stop(), which then knows that it never was a unit.
   const std::lock_guard lock(mutex_);
   settle_quiet_steps();
   loop_over_ = running_;
@@ -414,7 +423,8 @@ void Profiler::stage_begin(const std::string& name, bool scheduled) {
 void Profiler::stage_end(const std::string& name) {
   std::unique_lock lock(mutex_);
   settle_quiet_steps();
-  const auto found = std::find_if(stages_.rbegin(), stages_.rend(), [&name](const Stage& stage) { return stage.text == name; });
+  const auto found =
+      std::find_if(stages_.rbegin(), stages_.rend(), [&name](const Stage& stage) { return stage.text == name; });
   if (running_ && found != stages_.rend()) {
     const auto first = std::prev(found.base());
     const bool was_scheduled = std::any_of(first, stages_.end(), [](const Stage& stage) { return stage.scheduled; });
@@ -489,22 +499,29 @@ std::string Profiler::why_nothing(bool failed) const {
   const std::string_view unit = schedule::unit_name(options_.unit);
   const std::string after = failed ? " (an exception left the loop)" : "";
   if (!step_matched_) {
-    return fmt::format("no train step of steps=[{}] was reached; the last one seen was {}{}", fmt::join(options_.steps, ", "),
-                       label(Unit::kTrainStep), after);
+    return fmt::format("no train step of steps=[{}] was reached; the last one seen was {}{}",
+                       fmt::join(options_.steps, ", "), label(Unit::kTrainStep), after);
   }
   if (!options_.schedule) return "no event happened between start and stop" + after;
   const auto first = schedule::first_recorded(*options_.schedule);
   if (!first) return fmt::format("the schedule {} records no unit", schedule::to_string(*options_.schedule));
   if (stages_used_ && scheduled_stages_ == 0 && options_.unit != Unit::kTrainStep) {
-    return fmt::format("no stage that the schedule applies to began ({}){}",
-                       options_.stages.empty() ? "none was begun as scheduled" : fmt::format("{}", fmt::join(options_.stages, ", ")), after);
+    return fmt::format(
+        "no stage that the schedule applies to began ({}){}",
+        options_.stages.empty() ? "none was begun as scheduled" : fmt::format("{}", fmt::join(options_.stages, ", ")),
+        after);
   }
   if (units_seen_ == 0) {
-    return fmt::format("step() was never called: 0 of {} units seen, and the first to record is {} {}{}; call step() at the end of each {}",
-                       unit, unit, *first, after, unit);
+    return fmt::format(
+        "step() was never called: 0 of {} units seen, and the first to record is {} {}{}; call step() at the end of "
+        "each {}",
+        unit, unit, *first, after, unit);
   }
-  return fmt::format("the loop ended too early: {} {} unit(s) seen{}, and the first to record is {} {}{}; record earlier or run longer",
-                     units_seen_, unit, scheduled_stages_ > 1 ? fmt::format(" in {} stages", scheduled_stages_) : "", unit, *first, after);
+  return fmt::format(
+      "the loop ended too early: {} {} unit(s) seen{}, and the first to record is {} {}{}; record earlier or run "
+      "longer",
+      units_seen_, unit, scheduled_stages_ > 1 ? fmt::format(" in {} stages", scheduled_stages_) : "", unit, *first,
+      after);
 }
 
 void Profiler::log_plan() const {
@@ -516,7 +533,8 @@ void Profiler::log_plan() const {
     std::vector<std::string> parts;
     for (const auto& window : windows) {
       if (parts.size() == 3) break;
-      parts.push_back(window.first == window.last ? fmt::format("{}", window.first) : fmt::format("{}-{}", window.first, window.last));
+      parts.push_back(window.first == window.last ? fmt::format("{}", window.first)
+                                                  : fmt::format("{}-{}", window.first, window.last));
     }
     const bool more = windows.size() > 3 || (options_.schedule->repeat == 0 || options_.schedule->repeat > 3);
     what = fmt::format("{} {}{}", schedule::unit_name(options_.unit), fmt::join(parts, ", "), more ? ", ..." : "");

@@ -26,8 +26,8 @@ struct Contents {
 /// Error for an unknown word; words that are known but not supported yet are named once in the log and left out.
 Result<Contents> parse_contents(const std::vector<std::string>& words);
 
-/// A handle with a role, a schedule, contents and an output folder. All members from any thread; none blocks on I/O after
-/// create().
+/// A handle with a role, a schedule, contents and an output folder. All members from any thread; none blocks on I/O
+/// after create().
 class Profiler {
  public:
   struct Options {
@@ -110,9 +110,10 @@ class Profiler {
   [[nodiscard]] bool applies_here() const;
   [[nodiscard]] std::int64_t position() const { return numbers_[static_cast<std::size_t>(options_.unit)]; }
   [[nodiscard]] std::int64_t label(schedule::Unit unit) const;
-  /// Posts `ending` (stamped as the moment at which the old state ends), moves windows and sources to the state that holds
-  /// now, and posts `beginning` with the new state's stamp.
-  void transition(std::unique_lock<std::mutex>& lock, ControlBatch ending, ControlBatch beginning, const Change& change);
+  /// Posts `ending` (stamped as the moment at which the old state ends), moves windows and sources to the state that
+  /// holds now, and posts `beginning` with the new state's stamp.
+  void transition(std::unique_lock<std::mutex>& lock, ControlBatch ending, ControlBatch beginning,
+                  const Change& change);
   Control control(Control::Kind kind) const;
   Control control_with_extra(Control::Kind kind) const;
   Control window_end(const Change& change);
@@ -125,8 +126,8 @@ class Profiler {
   const Contents contents_;
   const std::shared_ptr<Results> results_;
 
-  /// Steps that may pass without a look: > 0 only while no skeleton is kept and the action is far from changing, or while
-  /// the profiler does not run.
+  /// Steps that may pass without a look: > 0 only while no skeleton is kept and the action is far from changing, or
+  /// while the profiler does not run.
   std::atomic<std::int64_t> quiet_steps_{0};
 
   std::mutex mutex_;  ///< all below; taken before the session's mutex, never held while a source is called
@@ -135,21 +136,21 @@ class Profiler {
   std::int64_t granted_ = 0;  ///< what quiet_steps_ was set to
   std::shared_ptr<Lease> lease_;
   std::optional<std::int64_t> train_step_base_;
-  std::array<std::int64_t, 3> numbers_{};   ///< of the current unit of each kind, from 0
-  std::array<bool, 3> ticked_{};            ///< this kind was ticked in this lease
-  bool units_current_ = false;              ///< mini-batches and micro-batches are being counted now
-  bool stages_used_ = false;                ///< units are counted in scheduled stages alone
-  bool loop_over_ = false;                  ///< end_units() was called and no loop began since
+  std::array<std::int64_t, 3> numbers_{};  ///< of the current unit of each kind, from 0
+  std::array<bool, 3> ticked_{};           ///< this kind was ticked in this lease
+  bool units_current_ = false;             ///< mini-batches and micro-batches are being counted now
+  bool stages_used_ = false;               ///< units are counted in scheduled stages alone
+  bool loop_over_ = false;                 ///< end_units() was called and no loop began since
   std::vector<Stage> stages_;
   schedule::Action action_ = schedule::Action::kNone;
   bool warming_ = false;
   std::optional<OpenWindow> window_;
-  std::uint64_t epoch_ = 0;                 ///< grows at each change, to notice one made while the mutex was free
+  std::uint64_t epoch_ = 0;  ///< grows at each change, to notice one made while the mutex was free
   std::uint64_t units_seen_ = 0;
   std::uint64_t windows_begun_ = 0;
   std::uint64_t starts_ignored_ = 0;
   std::uint64_t scheduled_stages_ = 0;
-  bool step_matched_ = false;               ///< a train step of `steps` was reached
+  bool step_matched_ = false;  ///< a train step of `steps` was reached
 };
 
 }  // namespace marey::session

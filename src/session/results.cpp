@@ -51,7 +51,8 @@ std::string Results::message() const {
   return message_;
 }
 
-Status Results::next(std::uint64_t after, double timeout_s, const std::function<bool()>& may_come, const SealedTrace** out) {
+Status Results::next(std::uint64_t after, double timeout_s, const std::function<bool()>& may_come,
+                     const SealedTrace** out) {
   const auto deadline = deadline_of(timeout_s);
   std::unique_lock lock(mutex_);
   while (true) {
@@ -59,7 +60,8 @@ Status Results::next(std::uint64_t after, double timeout_s, const std::function<
       *out = &traces_[after];
       return Status::ok();
     }
-    if (outstanding_ == 0 && !may_come()) return Status::not_found("no further trace can come: the profiler is stopped");
+    if (outstanding_ == 0 && !may_come())
+      return Status::not_found("no further trace can come: the profiler is stopped");
     if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && after >= traces_.size()) {
       return Status::exhausted("no trace was sealed within the time given");
     }

@@ -37,8 +37,8 @@ void at_exit() {
 }
 
 void in_forked_child() {
-  // Only the forking thread is left. Everything of the parent's session is a copy that nobody may touch: its mutexes may
-  // be held by threads that are not there. It is leaked; the child begins with none.
+  // Only the forking thread is left. Everything of the parent's session is a copy that nobody may touch: its mutexes
+  // may be held by threads that are not there. It is leaked; the child begins with none.
   detail::g_gate.fetch_and(detail::kGateSlowClock, std::memory_order_relaxed);
   g_generation.fetch_add(1, std::memory_order_relaxed);
   recorder::LaneRegistry::get().reset_after_fork();
@@ -80,8 +80,8 @@ Session::Session(const Options& options) : options_(options), calibration_(*opti
   if (!options_.start_thread) return;
   thread_ = std::thread([this] { run(); });
   pthread_setname_np(thread_.native_handle(), "marey-drain");
-  // A batch thread never preempts the thread that wakes it: step() and stop() go on while the drain waits for a free core or
-  // for its fair share.
+  // A batch thread never preempts the thread that wakes it: step() and stop() go on while the drain waits for a free
+  // core or for its fair share.
   const sched_param no_priority{};
   (void)pthread_setschedparam(thread_.native_handle(), SCHED_BATCH, &no_priority);
 }
@@ -111,7 +111,9 @@ Session& Session::get() {
   return *session;
 }
 
-std::uint64_t Session::generation() { return g_generation.load(std::memory_order_relaxed); }
+std::uint64_t Session::generation() {
+  return g_generation.load(std::memory_order_relaxed);
+}
 
 std::uint64_t Session::post_locked(ControlBatch& controls) {
   const std::uint64_t now = options_.clock->ticks();

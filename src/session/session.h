@@ -21,8 +21,8 @@ namespace marey::session {
 
 class Profiler;
 
-/// The one process-wide object that owns windows, recorder and sources: takes controls from training threads, and runs the
-/// drain that turns lanes and controls into files.
+/// The one process-wide object that owns windows, recorder and sources: takes controls from training threads, and runs
+/// the drain that turns lanes and controls into files.
 class Session {
  public:
   struct Options {

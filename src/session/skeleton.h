@@ -12,12 +12,13 @@
 
 namespace marey::session {
 
-/// The skeleton of one lease: which stages and units are open, and what lies in the current train step, so that a window
-/// that opens late can be given what came before it. Pure bookkeeping: times are ticks, output goes to a callback.
+/// The skeleton of one lease: which stages and units are open, and what lies in the current train step, so that a
+/// window that opens late can be given what came before it. Pure bookkeeping: times are ticks, output goes to a
+/// callback.
 ///
-/// A unit begins when the one before it ends, but whether it exists is known only when something happens in it: its begin
-/// is written at its first event, at a tick inside it, or never (when the loop is over). Units below the schedule's own
-/// exist from their first tick on, and begin retroactively.
+/// A unit begins when the one before it ends, but whether it exists is known only when something happens in it: its
+/// begin is written at its first event, at a tick inside it, or never (when the loop is over). Units below the
+/// schedule's own exist from their first tick on, and begin retroactively.
 class Skeleton {
  public:
   struct Event {

@@ -17,7 +17,8 @@ SourceSet& SourceSet::get() {
 
 Status SourceSet::add(const marey_source* source) {
   if (source == nullptr || source->size < sizeof(marey_source) || source->name == nullptr || source->arm == nullptr) {
-    return Status::invalid_argument("marey_register_source: the struct is null, too small or has no name or arm function");
+    return Status::invalid_argument(
+        "marey_register_source: the struct is null, too small or has no name or arm function");
   }
   std::unique_lock lock(mutex_);
   for (Entry& entry : entries_) {
@@ -94,7 +95,8 @@ void SourceSet::apply(std::unique_lock<std::mutex>& lock) {
     }
     // Wishes may have changed meanwhile, and a source may have been added: their owners wait for their own turn.
   }
-  if (united().class_mask == 0) detail::g_gate.fetch_and(~std::uint32_t{detail::kGateSources}, std::memory_order_relaxed);
+  if (united().class_mask == 0)
+    detail::g_gate.fetch_and(~std::uint32_t{detail::kGateSources}, std::memory_order_relaxed);
   applying_ = false;
   applied_.notify_all();
 }

@@ -13,8 +13,8 @@
 
 namespace marey::session {
 
-/// Which detail is wanted by whom, and the sources that give it. Sources are called without any lock of Marey's held, one
-/// call at a time; a caller of want() returns when what it asked for is in force.
+/// Which detail is wanted by whom, and the sources that give it. Sources are called without any lock of Marey's held,
+/// one call at a time; a caller of want() returns when what it asked for is in force.
 class SourceSet {
  public:
   struct Wish {
@@ -33,8 +33,8 @@ class SourceSet {
   /// fails is marked and told once; recording goes on without it.
   void want(const void* owner, const Wish& wish);
   [[nodiscard]] std::vector<trace::SourceState> states() const;
-  /// In a fork's child: nobody wants anything any more. Observers that were armed are copies that stay registered, since
-  /// taking them out could wait for a lock whose owner is not there; with kGateSources clear they do nothing.
+  /// In a fork's child: nobody wants anything any more. Observers that were armed are copies that stay registered,
+  /// since taking them out could wait for a lock whose owner is not there; with kGateSources clear they do nothing.
   void reset_after_fork();
 
  private:

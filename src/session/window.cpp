@@ -33,7 +33,8 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64's finaliser: spreads small n
 
 /// Flow ids are global in a trace and must differ over merged processes.
 std::uint64_t flow_id(const SequenceSlot& sequence) {
-  static const std::uint64_t salt = mix(static_cast<std::uint64_t>(::getpid()) ^ (static_cast<std::uint64_t>(::gethostid()) << 32U));
+  static const std::uint64_t salt =
+      mix(static_cast<std::uint64_t>(::getpid()) ^ (static_cast<std::uint64_t>(::gethostid()) << 32U));
   const std::uint64_t id = mix(salt ^ mix(sequence.forward_thread * 0x9e3779b97f4a7c15ULL +
                                           static_cast<std::uint64_t>(sequence.sequence_number)));
   return id == 0 ? 1 : id;
@@ -57,7 +58,9 @@ bool is_last_of_its_sequence(const Slot* slot, const Slot* end) {
   return true;
 }
 
-std::uint32_t key_id(std::string_view key) { return event::names().intern(key, "arg"); }
+std::uint32_t key_id(std::string_view key) {
+  return event::names().intern(key, "arg");
+}
 
 }  // namespace
 
@@ -84,7 +87,8 @@ Window::LaneState& Window::state_of(recorder::Lane& lane) {
 std::uint32_t Window::stored_name(const Slot& slot) {
   // Words that belong to a source are not a user's to take: the reader tells the source by them.
   if (slot.event_class != EventClass::kUser) return slot.name;
-  if (slot.name >= stored_names_.size()) stored_names_.resize(std::max<std::size_t>(slot.name + 1, 2 * stored_names_.size()));
+  if (slot.name >= stored_names_.size())
+    stored_names_.resize(std::max<std::size_t>(slot.name + 1, 2 * stored_names_.size()));
   std::uint32_t& stored = stored_names_[slot.name];
   if (stored == 0) {
     const event::NameEntry& entry = event::names().entry(slot.name);
@@ -126,7 +130,8 @@ void Window::on_slots(recorder::Lane& lane, const Slot* begin, const Slot* end) 
       case SlotKind::kAsyncEnd:
         on_async_end(slot);
         break;
-      case SlotKind::kPad: break;
+      case SlotKind::kPad:
+        break;
     }
   }
 }
@@ -173,7 +178,8 @@ void Window::on_async_begin(const Slot* slot) {
   const std::int64_t begin_ns = time_of(slot->ticks);
   // Overlapping slices may not share a track: take one that is free since before this begin.
   std::size_t track = 0;
-  while (track < async_tracks_.size() && (async_tracks_[track].busy || async_tracks_[track].last_ns > begin_ns)) ++track;
+  while (track < async_tracks_.size() && (async_tracks_[track].busy || async_tracks_[track].last_ns > begin_ns))
+    ++track;
   if (track == async_tracks_.size()) async_tracks_.push_back({writer_->add_track("async ranges", 10), begin_ns, false});
   async_tracks_[track].busy = true;
   async_tracks_[track].last_ns = begin_ns;
@@ -235,7 +241,9 @@ trace::BeginExtras Window::decode(const Slot* slot, const Slot* end) {
     ++payload;
     switch (arg->type) {
       case ArgType::kInt:
-      case ArgType::kId: value.int_value = static_cast<std::int64_t>(arg->value); break;
+      case ArgType::kId:
+        value.int_value = static_cast<std::int64_t>(arg->value);
+        break;
       case ArgType::kDouble:
         value.type = trace::Arg::Type::kDouble;
         value.double_value = std::bit_cast<double>(arg->value);

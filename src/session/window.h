@@ -15,8 +15,9 @@
 
 namespace marey::session {
 
-/// A window that is open: takes the slots of all lanes, keeps what lies inside it, and encodes that into its writer. Drain
-/// thread only. The writer is made at the first event (or when the lease says so), so an empty window leaves no file.
+/// A window that is open: takes the slots of all lanes, keeps what lies inside it, and encodes that into its writer.
+/// Drain thread only. The writer is made at the first event (or when the lease says so), so an empty window leaves no
+/// file.
 class Window {
  public:
   struct Options {
@@ -102,7 +103,8 @@ class Window {
   LaneState* cached_state_ = nullptr;
   std::vector<AsyncTrack> async_tracks_;
   std::unordered_map<std::uint64_t, AsyncRange> async_open_;
-  std::unordered_map<std::uint64_t, std::int64_t> async_early_ends_;  // an end of one lane drained before its begin in another
+  std::unordered_map<std::uint64_t, std::int64_t>
+      async_early_ends_;  // an end of one lane drained before its begin in another
   std::unordered_map<std::string, LossRange> losses_;
   std::vector<trace::Arg> args_;
   std::vector<std::uint32_t> stored_names_;  ///< by name id: the id to store, 0 until looked up

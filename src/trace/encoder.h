@@ -8,8 +8,8 @@
 
 namespace marey::trace {
 
-/// Appends protobuf wire format to a string. protozero does the same for messages that are built rarely; this is the few
-/// primitives that the two hot packets need without its nested-message bookkeeping.
+/// Appends protobuf wire format to a string. protozero does the same for messages that are built rarely; this is the
+/// few primitives that the two hot packets need without its nested-message bookkeeping.
 class Encoder {
  public:
   static constexpr std::size_t kMaxVarint = 10;
@@ -43,7 +43,8 @@ class ByteBuffer {
 
   /// Room for `size` bytes at the end; commit() says how far it was used.
   char* room(std::size_t size) {
-    if (capacity_ - size_ < size) [[unlikely]] grow(size);
+    if (capacity_ - size_ < size) [[unlikely]]
+      grow(size);
     return data_.get() + size_;
   }
   void commit(const char* end) { size_ = static_cast<std::size_t>(end - data_.get()); }
@@ -72,6 +73,8 @@ class ByteBuffer {
 };
 
 /// Tag of a field: wire type 0 varint, 1 fixed64, 2 length-delimited.
-constexpr std::uint32_t tag(std::uint32_t number, std::uint32_t wire_type) { return number << 3U | wire_type; }
+constexpr std::uint32_t tag(std::uint32_t number, std::uint32_t wire_type) {
+  return number << 3U | wire_type;
+}
 
 }  // namespace marey::trace

@@ -1,8 +1,8 @@
 #pragma once
 
-// Field numbers of the Perfetto schema that Marey writes and reads, by message, and the few enumerators. Source: Perfetto's
-// public protos (trace_packet.proto, track_event.proto, track_descriptor.proto, clock_snapshot.proto, interned_data.proto,
-// trace_packet_defaults.proto, debug_annotation.proto, chrome_trace_event.proto).
+// Field numbers of the Perfetto schema that Marey writes and reads, by message, and the few enumerators. Source:
+// Perfetto's public protos (trace_packet.proto, track_event.proto, track_descriptor.proto, clock_snapshot.proto,
+// interned_data.proto, trace_packet_defaults.proto, debug_annotation.proto, chrome_trace_event.proto).
 
 #include <cstdint>
 

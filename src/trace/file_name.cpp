@@ -15,8 +15,8 @@ constexpr std::size_t kMaxNameBytes = 231;
 std::string safe(std::string_view text, std::size_t max_bytes) {
   std::string result;
   for (const char c : text) {
-    const bool keep = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.' || c == '=' ||
-                      c == '+' || c == '-';
+    const bool keep = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.' ||
+                      c == '=' || c == '+' || c == '-';
     if (keep) {
       result.push_back(c);
     } else if (result.empty() || result.back() != '-') {
@@ -45,7 +45,8 @@ std::string name_of(const TraceInfo& info, std::size_t limit) {
   if (info.kind == TraceKind::kWindow && info.unit && info.first_unit) {
     const std::string unit = safe(schedule::unit_name(*info.unit), 32);
     const std::int64_t last = info.last_unit.value_or(*info.first_unit);
-    add(last == *info.first_unit ? fmt::format("{}{}", unit, *info.first_unit) : fmt::format("{}{}-{}", unit, *info.first_unit, last));
+    add(last == *info.first_unit ? fmt::format("{}{}", unit, *info.first_unit)
+                                 : fmt::format("{}{}-{}", unit, *info.first_unit, last));
   }
   add(fmt::format("rank{}-of-{}", info.rank, info.world_size));
   add(safe(info.parallel, limit));

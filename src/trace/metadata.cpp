@@ -16,7 +16,9 @@ constexpr std::size_t kMaxTextBytes = 16 * 1024;
 constexpr std::size_t kMaxListEntries = 4096;  // a damaged index must not make us allocate without bound
 
 /// Doubles travel as text: ChromeMetadata has no floating-point value.
-std::string double_text(double value) { return fmt::format("{:.17g}", value); }
+std::string double_text(double value) {
+  return fmt::format("{:.17g}", value);
+}
 double text_double(const std::string& text) {
   double value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
@@ -26,7 +28,8 @@ double text_double(const std::string& text) {
 class Builder {
  public:
   void text(std::string_view name, std::string_view value) {
-    entries.push_back({fmt::format("{}{}", kPrefix, name), MetadataEntry::Type::kString, event::clean_utf8(value, kMaxTextBytes), 0});
+    entries.push_back(
+        {fmt::format("{}{}", kPrefix, name), MetadataEntry::Type::kString, event::clean_utf8(value, kMaxTextBytes), 0});
   }
   void number(std::string_view name, std::int64_t value) {
     entries.push_back({fmt::format("{}{}", kPrefix, name), MetadataEntry::Type::kInt, "", value});
@@ -113,48 +116,84 @@ void apply_metadata(const MetadataEntry& entry, TraceInfo* info, bool* sealed) {
   std::size_t index = 0;
   std::string_view part;
 
-  if (name == "version") info->marey_version = text;
-  else if (name == "kind") info->kind = text == "skeleton" ? TraceKind::kSkeleton : TraceKind::kWindow;
-  else if (name == "id") info->id = text;
-  else if (name == "job") info->job = text;
-  else if (name == "host") info->host = text;
-  else if (name == "pid") info->pid = number;
-  else if (name == "rank") info->rank = number;
-  else if (name == "world_size") info->world_size = number;
-  else if (name == "parallel") info->parallel = text;
-  else if (name == "role") info->role = text;
-  else if (name == "stage") info->stage = text;
-  else if (name == "train_step") info->train_step = number;
-  else if (name == "unit") info->unit = schedule::parse_unit(text);
-  else if (name == "first_unit") info->first_unit = number;
-  else if (name == "last_unit") info->last_unit = number;
-  else if (name == "recorded_units") info->recorded_units = number;
-  else if (name == "planned_units") info->planned_units = number;
-  else if (name == "complete") info->complete = number != 0;
-  else if (name == "end_reason") info->end_reason = text;
+  if (name == "version")
+    info->marey_version = text;
+  else if (name == "kind")
+    info->kind = text == "skeleton" ? TraceKind::kSkeleton : TraceKind::kWindow;
+  else if (name == "id")
+    info->id = text;
+  else if (name == "job")
+    info->job = text;
+  else if (name == "host")
+    info->host = text;
+  else if (name == "pid")
+    info->pid = number;
+  else if (name == "rank")
+    info->rank = number;
+  else if (name == "world_size")
+    info->world_size = number;
+  else if (name == "parallel")
+    info->parallel = text;
+  else if (name == "role")
+    info->role = text;
+  else if (name == "stage")
+    info->stage = text;
+  else if (name == "train_step")
+    info->train_step = number;
+  else if (name == "unit")
+    info->unit = schedule::parse_unit(text);
+  else if (name == "first_unit")
+    info->first_unit = number;
+  else if (name == "last_unit")
+    info->last_unit = number;
+  else if (name == "recorded_units")
+    info->recorded_units = number;
+  else if (name == "planned_units")
+    info->planned_units = number;
+  else if (name == "complete")
+    info->complete = number != 0;
+  else if (name == "end_reason")
+    info->end_reason = text;
   else if (name == "schedule") {
     if (auto parsed = schedule::parse(text); parsed.is_ok()) info->schedule = parsed.value();
-  } else if (list_index(name, "contents", &index, &part)) at(info->contents, index) = text;
+  } else if (list_index(name, "contents", &index, &part))
+    at(info->contents, index) = text;
   else if (list_index(name, "source", &index, &part)) {
     SourceState& source = at(info->sources, index);
-    if (part == "name") source.name = text;
-    else if (part == "state") source.state = text;
-    else if (part == "reason") source.reason = text;
+    if (part == "name")
+      source.name = text;
+    else if (part == "state")
+      source.state = text;
+    else if (part == "reason")
+      source.reason = text;
   } else if (list_index(name, "loss", &index, &part)) {
     Loss& loss = at(info->losses, index);
-    if (part == "reason") loss.reason = text;
-    else if (part == "count") loss.count = static_cast<std::uint64_t>(number);
-    else if (part == "source") loss.source = text;
-    else if (part == "begin_ns") loss.begin_ns = time_ns;
-    else if (part == "end_ns") loss.end_ns = time_ns;
-  } else if (name == "events") info->events = static_cast<std::uint64_t>(number);
-  else if (name == "begin_ns") info->begin_ns = time_ns;
-  else if (name == "end_ns") info->end_ns = time_ns;
-  else if (name == "begin_unix_ns") info->begin_unix_ns = time_ns;
-  else if (name == "ticks_per_ns") info->ticks_per_ns = text_double(text);
-  else if (name == "clock_residual_ns") info->clock_residual_ns = number;
-  else if (name == "event_cost_ns") info->event_cost_ns = text_double(text);
-  else if (name == "sealed") *sealed = number != 0;
+    if (part == "reason")
+      loss.reason = text;
+    else if (part == "count")
+      loss.count = static_cast<std::uint64_t>(number);
+    else if (part == "source")
+      loss.source = text;
+    else if (part == "begin_ns")
+      loss.begin_ns = time_ns;
+    else if (part == "end_ns")
+      loss.end_ns = time_ns;
+  } else if (name == "events")
+    info->events = static_cast<std::uint64_t>(number);
+  else if (name == "begin_ns")
+    info->begin_ns = time_ns;
+  else if (name == "end_ns")
+    info->end_ns = time_ns;
+  else if (name == "begin_unix_ns")
+    info->begin_unix_ns = time_ns;
+  else if (name == "ticks_per_ns")
+    info->ticks_per_ns = text_double(text);
+  else if (name == "clock_residual_ns")
+    info->clock_residual_ns = number;
+  else if (name == "event_cost_ns")
+    info->event_cost_ns = text_double(text);
+  else if (name == "sealed")
+    *sealed = number != 0;
 }
 
 }  // namespace marey::trace

@@ -9,8 +9,8 @@
 
 namespace marey::trace {
 
-/// One entry of a trace's metadata as stored: ChromeMetadata {name, string | bool | int}. This carrier leaves no slice, so
-/// that every reader counts the same events as Marey does.
+/// One entry of a trace's metadata as stored: ChromeMetadata {name, string | bool | int}. This carrier leaves no slice,
+/// so that every reader counts the same events as Marey does.
 struct MetadataEntry {
   enum class Type { kString, kBool, kInt };
   std::string name;

@@ -16,7 +16,7 @@
 namespace marey::trace {
 namespace {
 
-constexpr std::uint64_t kMaxBatchBytes = std::uint64_t{64} << 20;  // Marey writes batches of 256 KiB
+constexpr std::uint64_t kMaxBatchBytes = std::uint64_t{64} << 20;   // Marey writes batches of 256 KiB
 constexpr std::uint64_t kMaxPacketBytes = std::uint64_t{16} << 20;  // and no packet above 512 KiB
 
 /// Walks Trace.packet records and hands their bodies to the builder. Never reads past the end; says where it stopped.
@@ -51,15 +51,16 @@ class FileParser {
     if (!builder_.sealed()) {
       partial("the trace was not sealed: its writer died or still writes");
     } else if (builder_.counted() != trace_->info.events) {
-      damaged(bytes_.size(), fmt::format("the trace says that it holds {} events, {} are there", trace_->info.events, builder_.counted()));
+      damaged(bytes_.size(), fmt::format("the trace says that it holds {} events, {} are there", trace_->info.events,
+                                         builder_.counted()));
     }
   }
 
   [[nodiscard]] bool any_of_ours() const { return builder_.metadata_seen(); }
 
  private:
-  /// The head of the packet at `at`: where its body begins and how long it is. A head that the end of the bytes cuts has an
-  /// endless body. Returns what is wrong, or null.
+  /// The head of the packet at `at`: where its body begins and how long it is. A head that the end of the bytes cuts
+  /// has an endless body. Returns what is wrong, or null.
   const char* head(std::size_t at, std::size_t* body, std::uint64_t* length) const {
     *body = at + 1;
     *length = 0;
@@ -110,16 +111,19 @@ class FileParser {
     // deflate makes at most 1032 bytes of one; a batch is bounded besides, so a hostile file costs little.
     const std::uint64_t bound = std::min<std::uint64_t>(kMaxBatchBytes, compressed.size() * 1032 + 64);
     // Packets of Marey's shrink to a third or less; room that is there already is used.
-    std::uint64_t capacity = std::min<std::uint64_t>(bound, std::max<std::uint64_t>({16 * 1024, compressed.size() * 5, scratch_.size()}));
+    std::uint64_t capacity =
+        std::min<std::uint64_t>(bound, std::max<std::uint64_t>({16 * 1024, compressed.size() * 5, scratch_.size()}));
     std::size_t size = 0;
     while (true) {
-      if (inflated_bytes_ + capacity > options_.max_uncompressed_bytes) return "more data than the reader was allowed to hold";
+      if (inflated_bytes_ + capacity > options_.max_uncompressed_bytes)
+        return "more data than the reader was allowed to hold";
       if (scratch_.size() < capacity) scratch_.resize(capacity);
-      const libdeflate_result result = libdeflate_zlib_decompress(decompressor_.get(), compressed.data(), compressed.size(),
-                                                                  scratch_.data(), capacity, &size);
+      const libdeflate_result result = libdeflate_zlib_decompress(decompressor_.get(), compressed.data(),
+                                                                  compressed.size(), scratch_.data(), capacity, &size);
       if (result == LIBDEFLATE_SUCCESS) break;
       if (result != LIBDEFLATE_INSUFFICIENT_SPACE || capacity == bound) {
-        return "a compressed batch does not inflate: its events are lost, and later times on their tracks are too early";
+        return "a compressed batch does not inflate: its events are lost, and later times on their tracks are too "
+               "early";
       }
       capacity = std::min(bound, capacity * 4);
     }
@@ -200,9 +204,12 @@ Result<Trace> parse(std::vector<char> owned, const std::string& path, const Read
 
 std::string_view state_name(TraceState state) {
   switch (state) {
-    case TraceState::kSealed: return "sealed";
-    case TraceState::kPartial: return "partial";
-    case TraceState::kDamaged: return "damaged";
+    case TraceState::kSealed:
+      return "sealed";
+    case TraceState::kPartial:
+      return "partial";
+    case TraceState::kDamaged:
+      return "damaged";
   }
   return "?";
 }
@@ -242,7 +249,8 @@ Result<std::vector<std::string>> find_traces(const std::string& path) {
   for (auto entry = fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied, error);
        !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().string();
-    if ((name.ends_with(".pftrace") || name.ends_with(".pftrace.partial")) && entry->is_regular_file(error)) found.push_back(name);
+    if ((name.ends_with(".pftrace") || name.ends_with(".pftrace.partial")) && entry->is_regular_file(error))
+      found.push_back(name);
   }
   std::sort(found.begin(), found.end());
   return found;

@@ -34,9 +34,9 @@ struct ArgValue {
 
 struct Track {
   std::uint64_t uuid = 0;
-  std::string name;          ///< thread name, or the track's
+  std::string name;  ///< thread name, or the track's
   std::int64_t pid = 0;
-  std::int64_t tid = 0;      ///< 0: not a thread
+  std::int64_t tid = 0;  ///< 0: not a thread
   bool is_thread = false;
 };
 
@@ -80,7 +80,7 @@ struct Trace {
 };
 
 struct ReadOptions {
-  bool info_only = false;  ///< metadata, state and counts; events stay empty
+  bool info_only = false;                                          ///< metadata, state and counts; events stay empty
   std::uint64_t max_uncompressed_bytes = std::uint64_t{16} << 30;  ///< a bound on what a hostile file can make us hold
 };
 

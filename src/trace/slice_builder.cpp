@@ -13,16 +13,19 @@ namespace {
 
 using protozero::pbf_reader;
 
-/// Interned ids are given by count: one that leaps ahead follows a gap of lost bytes, or is damage. What gaps may make us
-/// allocate over the whole trace is a constant and a multiple of the entries that are really there.
+/// Interned ids are given by count: one that leaps ahead follows a gap of lost bytes, or is damage. What gaps may make
+/// us allocate over the whole trace is a constant and a multiple of the entries that are really there.
 constexpr std::uint64_t kFreeGapSlots = 1U << 20;
 constexpr std::uint64_t kGapSlotsPerEntry = 8;
 constexpr std::size_t kMaxArgs = 65'000;
 constexpr std::uint64_t kMaxSequence = 1U << 24;
 
-std::string_view view_of(const protozero::data_view& view) { return {view.data(), view.size()}; }
+std::string_view view_of(const protozero::data_view& view) {
+  return {view.data(), view.size()};
+}
 
-// pbf_reader only asserts that a field has the type that is asked for, and get_bool() reads a byte that may not be there.
+// pbf_reader only asserts that a field has the type that is asked for, and get_bool() reads a byte that may not be
+// there.
 std::uint64_t varint(pbf_reader& field) {
   if (!field.has_wire_type(protozero::pbf_wire_type::varint)) throw protozero::unknown_pbf_wire_type_exception{};
   return field.get_uint64();
@@ -32,10 +35,13 @@ double float64(pbf_reader& field) {
   return field.get_double();
 }
 std::string_view bytes_of(pbf_reader& field) {
-  if (!field.has_wire_type(protozero::pbf_wire_type::length_delimited)) throw protozero::unknown_pbf_wire_type_exception{};
+  if (!field.has_wire_type(protozero::pbf_wire_type::length_delimited))
+    throw protozero::unknown_pbf_wire_type_exception{};
   return view_of(field.get_view());
 }
-std::string text_of(pbf_reader& field) { return std::string(bytes_of(field)); }
+std::string text_of(pbf_reader& field) {
+  return std::string(bytes_of(field));
+}
 pbf_reader message_of(pbf_reader& field) {
   const std::string_view bytes = bytes_of(field);
   return {bytes.data(), bytes.size()};
@@ -71,20 +77,40 @@ const char* SliceBuilder::decode(std::span<const char> body, PacketView* view) {
         view->timestamp = packet.get_uint64();
         view->has_timestamp = true;
         break;
-      case protozero::tag_and_type(field::packet::kSequenceId, protozero::pbf_wire_type::varint): view->sequence = packet.get_uint64(); break;
-      case protozero::tag_and_type(field::packet::kSequenceFlags, protozero::pbf_wire_type::varint): view->flags = packet.get_uint32(); break;
-      case protozero::tag_and_type(field::packet::kTimestampClockId, protozero::pbf_wire_type::varint): view->clock = packet.get_uint32(); break;
+      case protozero::tag_and_type(field::packet::kSequenceId, protozero::pbf_wire_type::varint):
+        view->sequence = packet.get_uint64();
+        break;
+      case protozero::tag_and_type(field::packet::kSequenceFlags, protozero::pbf_wire_type::varint):
+        view->flags = packet.get_uint32();
+        break;
+      case protozero::tag_and_type(field::packet::kTimestampClockId, protozero::pbf_wire_type::varint):
+        view->clock = packet.get_uint32();
+        break;
       case protozero::tag_and_type(field::packet::kTrackEvent, protozero::pbf_wire_type::length_delimited):
         view->event = view_of(packet.get_view());
         view->has_event = true;
         break;
-      case protozero::tag_and_type(field::packet::kInternedData, protozero::pbf_wire_type::length_delimited): view->interned = view_of(packet.get_view()); break;
-      case protozero::tag_and_type(field::packet::kDefaults, protozero::pbf_wire_type::length_delimited): view->defaults = view_of(packet.get_view()); break;
-      case protozero::tag_and_type(field::packet::kClockSnapshot, protozero::pbf_wire_type::length_delimited): view->clock_snapshot = view_of(packet.get_view()); break;
-      case protozero::tag_and_type(field::packet::kTrackDescriptor, protozero::pbf_wire_type::length_delimited): view->descriptor = view_of(packet.get_view()); break;
-      case protozero::tag_and_type(field::packet::kChromeEvents, protozero::pbf_wire_type::length_delimited): view->chrome_events = view_of(packet.get_view()); break;
-      case protozero::tag_and_type(field::packet::kCompressedPackets, protozero::pbf_wire_type::length_delimited): view->compressed = view_of(packet.get_view()); break;
-      default: packet.skip(); return "a packet holds a field that Marey does not write";
+      case protozero::tag_and_type(field::packet::kInternedData, protozero::pbf_wire_type::length_delimited):
+        view->interned = view_of(packet.get_view());
+        break;
+      case protozero::tag_and_type(field::packet::kDefaults, protozero::pbf_wire_type::length_delimited):
+        view->defaults = view_of(packet.get_view());
+        break;
+      case protozero::tag_and_type(field::packet::kClockSnapshot, protozero::pbf_wire_type::length_delimited):
+        view->clock_snapshot = view_of(packet.get_view());
+        break;
+      case protozero::tag_and_type(field::packet::kTrackDescriptor, protozero::pbf_wire_type::length_delimited):
+        view->descriptor = view_of(packet.get_view());
+        break;
+      case protozero::tag_and_type(field::packet::kChromeEvents, protozero::pbf_wire_type::length_delimited):
+        view->chrome_events = view_of(packet.get_view());
+        break;
+      case protozero::tag_and_type(field::packet::kCompressedPackets, protozero::pbf_wire_type::length_delimited):
+        view->compressed = view_of(packet.get_view());
+        break;
+      default:
+        packet.skip();
+        return "a packet holds a field that Marey does not write";
     }
   }
   return nullptr;
@@ -105,7 +131,8 @@ const char* SliceBuilder::packet(std::span<const char> body, std::span<const cha
     };
     if (!view.descriptor.empty()) note(track_descriptor(view.descriptor));
     if (!view.chrome_events.empty()) note(metadata(view.chrome_events));
-    if (view.sequence == 0 || view.sequence > kMaxSequence) return problem != nullptr ? problem : "a packet belongs to no sequence";
+    if (view.sequence == 0 || view.sequence > kMaxSequence)
+      return problem != nullptr ? problem : "a packet belongs to no sequence";
     if (cached_ == nullptr || cached_id_ != view.sequence) {
       cached_ = &sequences_[view.sequence];
       cached_id_ = view.sequence;
@@ -139,9 +166,14 @@ const char* SliceBuilder::clock_snapshot(std::string_view bytes, Sequence* seque
     std::uint64_t ns = 0;
     while (clock.next()) {
       switch (clock.tag()) {
-        case field::clock::kId: id = static_cast<std::uint32_t>(varint(clock)); break;
-        case field::clock::kTimestamp: ns = varint(clock); break;
-        default: clock.skip();
+        case field::clock::kId:
+          id = static_cast<std::uint32_t>(varint(clock));
+          break;
+        case field::clock::kTimestamp:
+          ns = varint(clock);
+          break;
+        default:
+          clock.skip();
       }
     }
     if (id == field::kClockLane) {
@@ -178,10 +210,17 @@ const char* SliceBuilder::intern(std::string_view bytes, Sequence* sequence) {
   while (data.next()) {
     std::vector<std::string_view>* table = nullptr;
     switch (data.tag()) {
-      case field::interned::kEventNames: table = &sequence->names; break;
-      case field::interned::kCategories: table = &sequence->categories; break;
-      case field::interned::kAnnotationNames: table = &sequence->keys; break;
-      default: break;
+      case field::interned::kEventNames:
+        table = &sequence->names;
+        break;
+      case field::interned::kCategories:
+        table = &sequence->categories;
+        break;
+      case field::interned::kAnnotationNames:
+        table = &sequence->keys;
+        break;
+      default:
+        break;
     }
     if (table == nullptr) {
       data.skip();
@@ -193,9 +232,14 @@ const char* SliceBuilder::intern(std::string_view bytes, Sequence* sequence) {
     std::string_view text;
     while (entry.next()) {
       switch (entry.tag()) {
-        case field::interned::kEntryIid: iid = varint(entry); break;
-        case field::interned::kEntryName: text = bytes_of(entry); break;
-        default: entry.skip();
+        case field::interned::kEntryIid:
+          iid = varint(entry);
+          break;
+        case field::interned::kEntryName:
+          text = bytes_of(entry);
+          break;
+        default:
+          entry.skip();
       }
     }
     if (!put(table, iid, text)) problem = "an interned id is out of order";
@@ -235,8 +279,12 @@ const char* SliceBuilder::track_descriptor(std::string_view bytes) {
   bool is_process = false;
   while (message.next()) {
     switch (message.tag()) {
-      case field::track_descriptor::kUuid: track.uuid = varint(message); break;
-      case field::track_descriptor::kName: track.name = text_of(message); break;
+      case field::track_descriptor::kUuid:
+        track.uuid = varint(message);
+        break;
+      case field::track_descriptor::kName:
+        track.name = text_of(message);
+        break;
       case field::track_descriptor::kProcess:
         is_process = true;
         message.skip();
@@ -246,15 +294,23 @@ const char* SliceBuilder::track_descriptor(std::string_view bytes) {
         pbf_reader thread = message_of(message);
         while (thread.next()) {
           switch (thread.tag()) {
-            case field::thread::kPid: track.pid = static_cast<std::int32_t>(varint(thread)); break;
-            case field::thread::kTid: track.tid = static_cast<std::int64_t>(varint(thread)); break;
-            case field::thread::kName: track.name = text_of(thread); break;
-            default: thread.skip();
+            case field::thread::kPid:
+              track.pid = static_cast<std::int32_t>(varint(thread));
+              break;
+            case field::thread::kTid:
+              track.tid = static_cast<std::int64_t>(varint(thread));
+              break;
+            case field::thread::kName:
+              track.name = text_of(thread);
+              break;
+            default:
+              thread.skip();
           }
         }
         break;
       }
-      default: message.skip();
+      default:
+        message.skip();
     }
   }
   if (track.uuid == 0) return "a track has no id";
@@ -277,11 +333,20 @@ const char* SliceBuilder::metadata(std::string_view bytes) {
     MetadataEntry entry;
     while (item.next()) {
       switch (item.tag()) {
-        case field::chrome_metadata::kName: entry.name = text_of(item); break;
-        case field::chrome_metadata::kString: entry.string_value = text_of(item); break;
-        case field::chrome_metadata::kBool: entry.int_value = varint(item) != 0 ? 1 : 0; break;
-        case field::chrome_metadata::kInt: entry.int_value = static_cast<std::int64_t>(varint(item)); break;
-        default: item.skip();
+        case field::chrome_metadata::kName:
+          entry.name = text_of(item);
+          break;
+        case field::chrome_metadata::kString:
+          entry.string_value = text_of(item);
+          break;
+        case field::chrome_metadata::kBool:
+          entry.int_value = varint(item) != 0 ? 1 : 0;
+          break;
+        case field::chrome_metadata::kInt:
+          entry.int_value = static_cast<std::int64_t>(varint(item));
+          break;
+        default:
+          item.skip();
       }
     }
     any = any || entry.name.starts_with("marey.");
@@ -294,19 +359,24 @@ const char* SliceBuilder::metadata(std::string_view bytes) {
   return nullptr;
 }
 
-const char* SliceBuilder::annotations(std::span<const std::string_view> list, const Sequence& sequence, bool is_end, Event* event) {
+const char* SliceBuilder::annotations(std::span<const std::string_view> list, const Sequence& sequence, bool is_end,
+                                      Event* event) {
   const char* problem = nullptr;
   for (const std::string_view bytes : list) {
     pbf_reader annotation(bytes.data(), bytes.size());
     ArgValue arg;
     while (annotation.next()) {
       switch (annotation.tag()) {
-        case field::annotation::kNameIid: arg.key = get(sequence.keys, varint(annotation)); break;
+        case field::annotation::kNameIid:
+          arg.key = get(sequence.keys, varint(annotation));
+          break;
         case field::annotation::kBool:
           arg.type = ArgValue::Type::kBool;
           arg.int_value = varint(annotation) != 0 ? 1 : 0;
           break;
-        case field::annotation::kInt: arg.int_value = static_cast<std::int64_t>(varint(annotation)); break;
+        case field::annotation::kInt:
+          arg.int_value = static_cast<std::int64_t>(varint(annotation));
+          break;
         case field::annotation::kDouble:
           arg.type = ArgValue::Type::kDouble;
           arg.double_value = float64(annotation);
@@ -316,7 +386,8 @@ const char* SliceBuilder::annotations(std::span<const std::string_view> list, co
           arg.string_value = bytes_of(annotation);
           refers_ = true;
           break;
-        default: annotation.skip();
+        default:
+          annotation.skip();
       }
     }
     if (arg.key.empty()) {
@@ -332,8 +403,8 @@ const char* SliceBuilder::annotations(std::span<const std::string_view> list, co
   return problem;
 }
 
-/// The two packets that make up nearly all of a trace, as the writer's fast path lays them out. Anything else is left to
-/// decode(). Changes nothing when it returns false.
+/// The two packets that make up nearly all of a trace, as the writer's fast path lays them out. Anything else is left
+/// to decode(). Changes nothing when it returns false.
 bool SliceBuilder::hot_packet(std::span<const char> body, const char** problem) {
   const auto* at = reinterpret_cast<const unsigned char*>(body.data());
   const unsigned char* const end = at + body.size();
@@ -369,7 +440,8 @@ bool SliceBuilder::hot_packet(std::span<const char> body, const char** problem) 
   if (at != end || fields.type > field::kSliceEnd) return false;
   Sequence& sequence = *cached_;
   std::int64_t ts_ns = 0;
-  if (!sequence.ready() || __builtin_add_overflow(sequence.clock_ns, static_cast<std::int64_t>(delta), &ts_ns)) return false;
+  if (!sequence.ready() || __builtin_add_overflow(sequence.clock_ns, static_cast<std::int64_t>(delta), &ts_ns))
+    return false;
   sequence.clock_ns = ts_ns;
   *problem = add_event(ts_ns, fields, sequence);
   return true;
@@ -381,7 +453,8 @@ const char* SliceBuilder::track_event(const PacketView& view, Sequence& sequence
   std::int64_t ts_ns = 0;
   const auto value = static_cast<std::int64_t>(view.timestamp);
   if (view.clock == 0 || view.clock == field::kClockLane) {
-    if (value < 0 || __builtin_add_overflow(sequence.clock_ns, value, &ts_ns)) return "time runs backwards or overflows";
+    if (value < 0 || __builtin_add_overflow(sequence.clock_ns, value, &ts_ns))
+      return "time runs backwards or overflows";
     sequence.clock_ns = ts_ns;
   } else if (view.clock == field::kClockMonotonic) {
     if (value < 0) return "an event's time is out of range";
@@ -396,13 +469,21 @@ const char* SliceBuilder::track_event(const PacketView& view, Sequence& sequence
   pbf_reader message(view.event.data(), view.event.size());
   while (message.next()) {
     switch (message.tag_and_type()) {
-      case protozero::tag_and_type(field::track_event::kType, protozero::pbf_wire_type::varint): fields.type = message.get_uint32(); break;
-      case protozero::tag_and_type(field::track_event::kNameIid, protozero::pbf_wire_type::varint): fields.name = message.get_uint64(); break;
-      case protozero::tag_and_type(field::track_event::kCategoryIids, protozero::pbf_wire_type::varint): fields.category = message.get_uint64(); break;
+      case protozero::tag_and_type(field::track_event::kType, protozero::pbf_wire_type::varint):
+        fields.type = message.get_uint32();
+        break;
+      case protozero::tag_and_type(field::track_event::kNameIid, protozero::pbf_wire_type::varint):
+        fields.name = message.get_uint64();
+        break;
+      case protozero::tag_and_type(field::track_event::kCategoryIids, protozero::pbf_wire_type::varint):
+        fields.category = message.get_uint64();
+        break;
       case protozero::tag_and_type(field::track_event::kDebugAnnotations, protozero::pbf_wire_type::length_delimited):
         annotations_.push_back(view_of(message.get_view()));
         break;
-      case protozero::tag_and_type(field::track_event::kFlowIds, protozero::pbf_wire_type::fixed64): fields.flow_id = message.get_fixed64(); break;
+      case protozero::tag_and_type(field::track_event::kFlowIds, protozero::pbf_wire_type::fixed64):
+        fields.flow_id = message.get_fixed64();
+        break;
       case protozero::tag_and_type(field::track_event::kTerminatingFlowIds, protozero::pbf_wire_type::fixed64):
         fields.terminating_flow_id = message.get_fixed64();
         break;
@@ -447,7 +528,8 @@ const char* SliceBuilder::add_event(std::int64_t ts_ns, const EventFields& field
   event.flow_id = fields.flow_id;
   event.terminating_flow_id = fields.terminating_flow_id;
   event.kind = fields.type == field::kInstant ? EventKind::kMark : EventKind::kRange;
-  event.tier = event.category == event::kUnitCategory || event.category == event::kStageCategory ? Tier::kSkeleton : Tier::kDetail;
+  event.tier = event.category == event::kUnitCategory || event.category == event::kStageCategory ? Tier::kSkeleton
+                                                                                                 : Tier::kDetail;
   if (ts_ns < state.last_ns) state.renest = true;
   state.last_ns = std::max(state.last_ns, ts_ns);
   event.depth = static_cast<std::uint16_t>(std::min<std::size_t>(state.open.size(), UINT16_MAX));

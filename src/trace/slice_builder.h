@@ -17,8 +17,8 @@ class SliceBuilder {
  public:
   SliceBuilder(const ReadOptions& options, Trace* trace) : options_(options), trace_(trace) {}
 
-  /// Decodes one packet. Returns what is wrong with it (the rest of it is kept as far as it decoded), or null. A packet of
-  /// compressed packets is not decoded but handed back in `compressed`.
+  /// Decodes one packet. Returns what is wrong with it (the rest of it is kept as far as it decoded), or null. A packet
+  /// of compressed packets is not decoded but handed back in `compressed`.
   const char* packet(std::span<const char> body, std::span<const char>* compressed);
   /// After the last packet: closes what is open, sorts, nests, and completes the metadata.
   void finish();

@@ -14,7 +14,7 @@ namespace marey::trace {
 struct Loss {
   std::string reason;  ///< "lane_full", "name_table_full", "late", "disk", ...
   std::uint64_t count = 0;
-  std::string source;  ///< "host", "torch", ... or "" for all
+  std::string source;         ///< "host", "torch", ... or "" for all
   std::int64_t begin_ns = 0;  ///< trace clock (CLOCK_MONOTONIC)
   std::int64_t end_ns = 0;
 };
@@ -52,14 +52,14 @@ struct TraceInfo {
   std::vector<std::string> contents;
   std::vector<SourceState> sources;
   std::vector<Loss> losses;
-  std::uint64_t events = 0;  ///< ranges and marks in the file, both tiers; final in the trailer
-  std::int64_t begin_ns = 0;       ///< trace clock
-  std::int64_t end_ns = 0;         ///< trace clock; 0 while open
-  std::int64_t begin_unix_ns = 0;  ///< CLOCK_REALTIME at begin_ns
-  double ticks_per_ns = 0;         ///< cycle counter rate used for this trace
+  std::uint64_t events = 0;            ///< ranges and marks in the file, both tiers; final in the trailer
+  std::int64_t begin_ns = 0;           ///< trace clock
+  std::int64_t end_ns = 0;             ///< trace clock; 0 while open
+  std::int64_t begin_unix_ns = 0;      ///< CLOCK_REALTIME at begin_ns
+  double ticks_per_ns = 0;             ///< cycle counter rate used for this trace
   std::int64_t clock_residual_ns = 0;  ///< counter against CLOCK_MONOTONIC at the end of the window
-  double event_cost_ns = 0;        ///< cost of one recorded range as calibrated in this process
-  std::string id;                  ///< short random id, also in the file name
+  double event_cost_ns = 0;            ///< cost of one recorded range as calibrated in this process
+  std::string id;                      ///< short random id, also in the file name
 };
 
 /// Final file name (no folder): see design §7. `local_time_ns` is CLOCK_REALTIME of the window's begin.

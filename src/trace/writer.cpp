@@ -19,7 +19,8 @@ namespace {
 
 using protozero::pbf_writer;
 
-/// By bench/trace_bench: level 2 takes half as much time again (the drain shares the machine with training) for 3 % fewer bytes.
+/// By bench/trace_bench: level 2 takes half as much time again (the drain shares the machine with training) for 3 %
+/// fewer bytes.
 constexpr int kCompressionLevel = 1;
 constexpr std::uint32_t kMetadataSequence = 1;
 /// Names of these carry the unit and stay short; strings in arguments are cut by the recorder.
@@ -37,7 +38,9 @@ std::uint64_t hash(std::string_view text, std::uint64_t seed) {
 }
 
 /// The schema's strings are UTF-8; thread names and arguments are any bytes.
-std::string clean(std::string_view text) { return event::clean_utf8(text, 4096); }
+std::string clean(std::string_view text) {
+  return event::clean_utf8(text, 4096);
+}
 
 std::string label_of(const TraceInfo& info) {
   std::string text;
@@ -52,7 +55,8 @@ std::string label_of(const TraceInfo& info) {
 
 class PerfettoWriter final : public WindowWriter {
  public:
-  PerfettoWriter(const Options& options, const TraceInfo& info, std::unique_ptr<base::FileOutput> file, std::string path)
+  PerfettoWriter(const Options& options, const TraceInfo& info, std::unique_ptr<base::FileOutput> file,
+                 std::string path)
       : files_(*options.files),
         folder_(options.folder),
         names_(*options.names),
@@ -62,7 +66,8 @@ class PerfettoWriter final : public WindowWriter {
         uuid_seed_(hash(info.host + '\0' + info.id, static_cast<std::uint64_t>(info.pid) << 20U)),
         raw_(batch_bytes_ + 4096),
         compressor_(libdeflate_alloc_compressor(kCompressionLevel)) {
-    if (compressor_ == nullptr) error_ = Status::exhausted("cannot write '" + path_ + "': no memory for its compressor");
+    if (compressor_ == nullptr)
+      error_ = Status::exhausted("cannot write '" + path_ + "': no memory for its compressor");
   }
   ~PerfettoWriter() override { libdeflate_free_compressor(compressor_); }
   PerfettoWriter(const PerfettoWriter&) = delete;
@@ -81,7 +86,8 @@ class PerfettoWriter final : public WindowWriter {
       track.add_uint32(field::track_descriptor::kChildOrdering, 3);  // EXPLICIT: by sibling_order_rank
       pbf_writer process(track, field::track_descriptor::kProcess);
       process.add_int32(field::process::kPid, static_cast<std::int32_t>(info.pid));
-      process.add_string(field::process::kName, clean(fmt::format("{}rank {}", info.role.empty() ? "" : info.role + " ", info.rank)));
+      process.add_string(field::process::kName,
+                         clean(fmt::format("{}rank {}", info.role.empty() ? "" : info.role + " ", info.rank)));
       if (const std::string label = label_of(info); !label.empty()) process.add_string(field::process::kLabels, label);
     }
     add_packet(body);
@@ -251,9 +257,15 @@ class PerfettoWriter final : public WindowWriter {
         pbf_writer item(events, field::chrome_events::kMetadata);
         item.add_string(field::chrome_metadata::kName, entry.name);
         switch (entry.type) {
-          case MetadataEntry::Type::kString: item.add_string(field::chrome_metadata::kString, entry.string_value); break;
-          case MetadataEntry::Type::kBool: item.add_bool(field::chrome_metadata::kBool, entry.int_value != 0); break;
-          case MetadataEntry::Type::kInt: item.add_int64(field::chrome_metadata::kInt, entry.int_value); break;
+          case MetadataEntry::Type::kString:
+            item.add_string(field::chrome_metadata::kString, entry.string_value);
+            break;
+          case MetadataEntry::Type::kBool:
+            item.add_bool(field::chrome_metadata::kBool, entry.int_value != 0);
+            break;
+          case MetadataEntry::Type::kInt:
+            item.add_int64(field::chrome_metadata::kInt, entry.int_value);
+            break;
         }
       }
     }
@@ -278,8 +290,8 @@ class PerfettoWriter final : public WindowWriter {
     add_packet(body);
     body.clear();
     {
-      // The track's clock counts from the window's begin, the same moment for every track: snapshots that tie a clock to
-      // MONOTONIC may not go back in time.
+      // The track's clock counts from the window's begin, the same moment for every track: snapshots that tie a clock
+      // to MONOTONIC may not go back in time.
       pbf_writer packet(body);
       packet.add_uint32(field::packet::kSequenceId, track.sequence);
       packet.add_uint32(field::packet::kSequenceFlags, field::kFlagNeedsState);
@@ -336,7 +348,8 @@ class PerfettoWriter final : public WindowWriter {
   }
 
   /// Every other event: first use of a name, arguments, flows, time that lies before the track's clock.
-  void event(Track& track, std::int64_t ts_ns, std::uint32_t type, std::uint32_t name, const BeginExtras& extras, bool open_at_end) {
+  void event(Track& track, std::int64_t ts_ns, std::uint32_t type, std::uint32_t name, const BeginExtras& extras,
+             bool open_at_end) {
     std::string interned;
     NameIids iids;
     if (type != field::kSliceEnd) iids = intern_name(track, name, &interned);
@@ -371,7 +384,8 @@ class PerfettoWriter final : public WindowWriter {
         annotation.add_bool(field::annotation::kBool, true);
       }
       if (extras.flow_id != 0) event.add_fixed64(field::track_event::kFlowIds, extras.flow_id);
-      if (extras.terminating_flow_id != 0) event.add_fixed64(field::track_event::kTerminatingFlowIds, extras.terminating_flow_id);
+      if (extras.terminating_flow_id != 0)
+        event.add_fixed64(field::track_event::kTerminatingFlowIds, extras.terminating_flow_id);
     }
     add_packet(body);
   }
@@ -380,10 +394,18 @@ class PerfettoWriter final : public WindowWriter {
     pbf_writer annotation(event, field::track_event::kDebugAnnotations);
     annotation.add_uint64(field::annotation::kNameIid, key);
     switch (arg.type) {
-      case Arg::Type::kInt: annotation.add_int64(field::annotation::kInt, arg.int_value); break;
-      case Arg::Type::kBool: annotation.add_bool(field::annotation::kBool, arg.int_value != 0); break;
-      case Arg::Type::kDouble: annotation.add_double(field::annotation::kDouble, arg.double_value); break;
-      case Arg::Type::kString: annotation.add_string(field::annotation::kString, clean(arg.string_value)); break;
+      case Arg::Type::kInt:
+        annotation.add_int64(field::annotation::kInt, arg.int_value);
+        break;
+      case Arg::Type::kBool:
+        annotation.add_bool(field::annotation::kBool, arg.int_value != 0);
+        break;
+      case Arg::Type::kDouble:
+        annotation.add_double(field::annotation::kDouble, arg.double_value);
+        break;
+      case Arg::Type::kString:
+        annotation.add_string(field::annotation::kString, clean(arg.string_value));
+        break;
     }
   }
 
@@ -402,7 +424,8 @@ class PerfettoWriter final : public WindowWriter {
     iids.name = ++track.name_count;
     write_entry(interned, field::interned::kEventNames, iids.name, entry.name);
     const std::string& category = entry.category.empty() ? default_category_ : entry.category;
-    const auto [found, fresh] = track.categories.try_emplace(category, static_cast<std::uint32_t>(track.categories.size() + 1));
+    const auto [found, fresh] =
+        track.categories.try_emplace(category, static_cast<std::uint32_t>(track.categories.size() + 1));
     iids.category = found->second;
     if (fresh) write_entry(interned, field::interned::kCategories, iids.category, category);
     return iids;
@@ -428,7 +451,8 @@ class PerfettoWriter final : public WindowWriter {
       return;
     }
     packed_.resize(libdeflate_zlib_compress_bound(compressor_, raw_.size()));
-    const std::size_t size = libdeflate_zlib_compress(compressor_, raw_.data(), raw_.size(), packed_.data(), packed_.size());
+    const std::size_t size =
+        libdeflate_zlib_compress(compressor_, raw_.data(), raw_.size(), packed_.data(), packed_.size());
     std::array<char, 2 + 3 * Encoder::kMaxVarint> head;
     char* at = head.data();
     const std::uint32_t inner_tag = tag(field::packet::kCompressedPackets, 2);
@@ -456,8 +480,8 @@ class PerfettoWriter final : public WindowWriter {
   std::uint64_t process_uuid_ = 0;
   std::int64_t base_ns_ = 0;
   std::vector<Track> tracks_;
-  ByteBuffer raw_;             ///< whole packets that are not in a compressed packet yet
-  std::size_t flushed_ = 0;    ///< bytes of raw_ that lie uncompressed at the end of the file
+  ByteBuffer raw_;           ///< whole packets that are not in a compressed packet yet
+  std::size_t flushed_ = 0;  ///< bytes of raw_ that lie uncompressed at the end of the file
   std::string packed_;
   libdeflate_compressor* compressor_;
   std::uint32_t open_key_ = 0;
@@ -467,7 +491,8 @@ class PerfettoWriter final : public WindowWriter {
 
 }  // namespace
 
-Result<std::unique_ptr<WindowWriter>> WindowWriter::create(const Options& options, const TraceInfo& info, const ClockSample& clock) {
+Result<std::unique_ptr<WindowWriter>> WindowWriter::create(const Options& options, const TraceInfo& info,
+                                                           const ClockSample& clock) {
   const std::string path = options.folder + "/" + file_name(info) + ".partial";
   auto file = options.files->create(path);
   if (!file.is_ok()) return file.status();

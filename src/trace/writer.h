@@ -46,9 +46,9 @@ struct BeginExtras {
   std::uint64_t terminating_flow_id = 0;  ///< 0: none
 };
 
-/// Writes one trace as a Perfetto file, packet by packet, into "<final name>.partial". One thread (the drain). Events of one
-/// track must come in time order and nest; tracks are independent. Memory: one batch (< 512 KiB) and per-track state.
-/// Crash safety: after flush() everything written so far is on its way to the file as whole packets.
+/// Writes one trace as a Perfetto file, packet by packet, into "<final name>.partial". One thread (the drain). Events
+/// of one track must come in time order and nest; tracks are independent. Memory: one batch (< 512 KiB) and per-track
+/// state. Crash safety: after flush() everything written so far is on its way to the file as whole packets.
 class WindowWriter {
  public:
   struct Options {
@@ -59,7 +59,8 @@ class WindowWriter {
   };
 
   /// Creates the file exclusively and writes clock snapshot, process descriptor and first metadata.
-  static Result<std::unique_ptr<WindowWriter>> create(const Options& options, const TraceInfo& info, const ClockSample& clock);
+  static Result<std::unique_ptr<WindowWriter>> create(const Options& options, const TraceInfo& info,
+                                                      const ClockSample& clock);
   virtual ~WindowWriter() = default;
 
   /// A thread's own track. Named by the thread.
@@ -73,11 +74,12 @@ class WindowWriter {
   virtual void end(TrackId track, std::int64_t ts_ns, bool open_at_end) = 0;
   virtual void mark(TrackId track, std::int64_t ts_ns, std::uint32_t name, std::span<const Arg> args) = 0;
 
-  /// Pushes what is buffered to the file, uncompressed as far as the batch is not full. The next full batch replaces that
-  /// tail. Cheap when nothing is buffered. The first I/O error is kept (error()) and later calls do nothing.
+  /// Pushes what is buffered to the file, uncompressed as far as the batch is not full. The next full batch replaces
+  /// that tail. Cheap when nothing is buffered. The first I/O error is kept (error()) and later calls do nothing.
   virtual Status flush() = 0;
-  /// Writes the trailer (clock snapshot, final metadata with losses), syncs, closes and renames to final_path(). The final
-  /// name is made from `info` (it may differ from the name at creation: units, step). On failure the partial file stays.
+  /// Writes the trailer (clock snapshot, final metadata with losses), syncs, closes and renames to final_path(). The
+  /// final name is made from `info` (it may differ from the name at creation: units, step). On failure the partial file
+  /// stays.
   virtual Status seal(const TraceInfo& info, const ClockSample& clock) = 0;
   /// Closes and deletes the partial file: the window held no unit.
   virtual Status discard() = 0;

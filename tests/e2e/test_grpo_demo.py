@@ -62,9 +62,9 @@ def test_the_window_holds_the_skeleton_of_its_step_so_far(window: Path, marey: C
     counts = Counter(event["name"] for event in skeleton)
     stages = ("rollout", "compute_log_prob", "ref_compute_log_prob", "actor_update")
     assert {name: counts[name] for name in stages} == dict.fromkeys(stages, 1)
-    assert {name: counts[name] for name in ("train_step 2", "mini_batch 0", "mini_batch 1", "mini_batch 2", "mini_batch 3")} == dict.fromkeys(
-        ("train_step 2", "mini_batch 0", "mini_batch 1", "mini_batch 2", "mini_batch 3"), 1
-    )
+    assert {
+        name: counts[name] for name in ("train_step 2", "mini_batch 0", "mini_batch 1", "mini_batch 2", "mini_batch 3")
+    } == dict.fromkeys(("train_step 2", "mini_batch 0", "mini_batch 1", "mini_batch 2", "mini_batch 3"), 1)
     assert counts["micro_batch 0"] == counts["micro_batch 1"] == 4
     assert "mini_batch 4" not in counts
 
@@ -78,7 +78,9 @@ def test_the_folder_shows_every_step_whole(demo: Path, marey: Callable[..., Any]
     assert minis == [(step, mini, step == 2 and mini in (2, 3)) for step in range(4) for mini in range(8)]
 
 
-def test_operator_counts_equal_those_of_torch_profiler(window: Path, build_dir: Path, tmp_path: Path, marey: Callable[..., Any]) -> None:
+def test_operator_counts_equal_those_of_torch_profiler(
+    window: Path, build_dir: Path, tmp_path: Path, marey: Callable[..., Any]
+) -> None:
     counts_file = tmp_path / "counts.json"
     run_demo(build_dir, tmp_path, "--steps", 4, "--profiler", "torch", "--counts-json", counts_file)
     theirs = json.loads(counts_file.read_text())
@@ -103,14 +105,19 @@ def test_forward_operators_flow_to_their_backward_nodes(window: Path, marey: Cal
     assert {("aten::addmm", "AddmmBackward0"), ("aten::gelu", "GeluBackward0")} <= pairs
 
 
-def test_trace_processor_agrees(window: Path, marey: Callable[..., Any], trace_processor: Callable[[Path, str], list[list[str]]]) -> None:
+def test_trace_processor_agrees(
+    window: Path, marey: Callable[..., Any], trace_processor: Callable[[Path, str], list[list[str]]]
+) -> None:
     stats = trace_processor(
         window,
         "select name, value from stats where value != 0 and (severity in ('error', 'data_loss') "
         "or name in ('tokenizer_skipped_packets', 'interned_data_tokenizer_errors'))",
     )
     assert stats == []
-    theirs = {(name, category): int(count) for name, category, count in trace_processor(window, "select name, category, count(*) from slice group by 1, 2")}
+    theirs = {
+        (name, category): int(count)
+        for name, category, count in trace_processor(window, "select name, category, count(*) from slice group by 1, 2")
+    }
     assert theirs == {(row["name"], row["category"]): row["count"] for row in marey("top", window, "--json")}
     (flows,) = trace_processor(window, "select count(*) from flow")
     assert int(flows[0]) > 100

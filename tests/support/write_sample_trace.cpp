@@ -1,5 +1,6 @@
-// Records a small run through the C ABI, for tests that read the files with other tools: nested ranges with arguments of
-// every type, marks, crossing ranges, nasty names, several threads, stages and units, one window of two mini-batches.
+// Records a small run through the C ABI, for tests that read the files with other tools: nested ranges with arguments
+// of every type, marks, crossing ranges, nasty names, several threads, stages and units, one window of two
+// mini-batches.
 //
 //   write_sample_trace FOLDER [RANGES_PER_UNIT]
 
@@ -15,11 +16,19 @@
 
 namespace {
 
-std::uint32_t id(const std::string& name, const char* category = nullptr) { return marey_intern(name.data(), name.size(), category); }
+std::uint32_t id(const std::string& name, const char* category = nullptr) {
+  return marey_intern(name.data(), name.size(), category);
+}
 
 void work(int unit, int ranges) {
-  static const std::vector<std::string> names = {"forward", "quote\"backslash\\newline\n", "nul\0inside", "bad\xff\xfeutf8", "\xED\xA0\x80 surrogate",
-                                                 "emoji \xF0\x9F\x8E\x9E", std::string(3000, 'x'), ""};
+  static const std::vector<std::string> names = {"forward",
+                                                 "quote\"backslash\\newline\n",
+                                                 "nul\0inside",
+                                                 "bad\xff\xfeutf8",
+                                                 "\xED\xA0\x80 surrogate",
+                                                 "emoji \xF0\x9F\x8E\x9E",
+                                                 std::string(3000, 'x'),
+                                                 ""};
   for (int i = 0; i < ranges; ++i) {
     const marey_arg args[] = {
         {id("unit", "arg"), MAREY_ARG_INT, {.i = unit}, 0},
@@ -28,7 +37,8 @@ void work(int unit, int ranges) {
         {id("text", "arg"), MAREY_ARG_STRING, {.s = "value \"quoted\""}, 14},
     };
     const std::uint32_t outer = marey_range_begin(id("outer"), args, 4);
-    const std::uint32_t inner = marey_range_begin(id(names[static_cast<std::size_t>(i) % names.size()], i % 2 == 0 ? nullptr : "phase"), nullptr, 0);
+    const std::uint32_t inner = marey_range_begin(
+        id(names[static_cast<std::size_t>(i) % names.size()], i % 2 == 0 ? nullptr : "phase"), nullptr, 0);
     if (i % 5 == 0) marey_mark(id("mark"), args, 1);
     marey_range_end(inner);
     marey_range_end(outer);

@@ -1,4 +1,5 @@
-// The tables of src/analysis against tests/golden/analysis: each file holds traces and, beside them, the tables expected.
+// The tables of src/analysis against tests/golden/analysis: each file holds traces and, beside them, the tables
+// expected.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -32,7 +33,9 @@ void finish(Trace* trace) {
   std::vector<std::vector<std::uint32_t>> open(trace->tracks.size());
   for (std::uint32_t i = 0; i < events.size(); ++i) {
     auto& stack = open[events[i].track];
-    const auto ended = [&](std::uint32_t at) { return events[at].begin_ns + events[at].duration_ns <= events[i].begin_ns; };
+    const auto ended = [&](std::uint32_t at) {
+      return events[at].begin_ns + events[at].duration_ns <= events[i].begin_ns;
+    };
     while (!stack.empty() && ended(stack.back())) stack.pop_back();
     events[i].parent = stack.empty() ? trace::kNoParent : stack.back();
     events[i].depth = static_cast<std::uint16_t>(stack.size());
@@ -67,7 +70,8 @@ void add_event(std::istream& line, Golden* golden) {
   event.name = keep(name);
   event.category = keep(category);
   event.first_arg = static_cast<std::uint32_t>(trace.args.size());
-  const auto known = std::find_if(trace.tracks.begin(), trace.tracks.end(), [&track](const auto& other) { return other.name == track; });
+  const auto known = std::find_if(trace.tracks.begin(), trace.tracks.end(),
+                                  [&track](const auto& other) { return other.name == track; });
   event.track = static_cast<std::uint32_t>(known - trace.tracks.begin());
   if (known == trace.tracks.end()) trace.tracks.push_back({.name = track});
   while (line >> word) {
@@ -77,7 +81,8 @@ void add_event(std::istream& line, Golden* golden) {
     }
     const std::size_t equals = word.find('=');
     ASSERT_NE(equals, std::string::npos) << word;
-    trace.args.push_back({.key = "unit", .type = trace::ArgValue::Type::kString, .string_value = keep(word.substr(0, equals))});
+    trace.args.push_back(
+        {.key = "unit", .type = trace::ArgValue::Type::kString, .string_value = keep(word.substr(0, equals))});
     trace.args.push_back({.key = "index", .int_value = std::stoll(word.substr(equals + 1)), .string_value = {}});
     event.arg_count = 2;
   }
@@ -122,9 +127,10 @@ std::string times(const std::map<std::string, std::int64_t>& of) {
 std::vector<std::string> lines_of(const std::vector<UnitRow>& rows) {
   std::vector<std::string> lines;
   for (const UnitRow& row : rows) {
-    lines.push_back(fmt::format("{}/{} {}:{} {} {} {} {} {} {} {}", row.role, row.pid, schedule::unit_name(row.unit), row.number,
-                                row.place.stage.empty() ? "-" : row.place.stage, row.begin_ns, row.duration_ns, row.truncated ? "cut" : "-",
-                                row.events, times(row.stage_ns), times(row.category_ns)));
+    lines.push_back(fmt::format("{}/{} {}:{} {} {} {} {} {} {} {}", row.role, row.pid, schedule::unit_name(row.unit),
+                                row.number, row.place.stage.empty() ? "-" : row.place.stage, row.begin_ns,
+                                row.duration_ns, row.truncated ? "cut" : "-", row.events, times(row.stage_ns),
+                                times(row.category_ns)));
   }
   return lines;
 }
@@ -132,8 +138,8 @@ std::vector<std::string> lines_of(const std::vector<UnitRow>& rows) {
 std::vector<std::string> lines_of(const std::vector<NameRow>& rows) {
   std::vector<std::string> lines;
   for (const NameRow& row : rows) {
-    lines.push_back(fmt::format("{} {} {} {} {} {} {} {}", row.name, row.category, row.count, row.total_ns, row.self_ns, row.mean_ns(),
-                                row.min_ns, row.max_ns));
+    lines.push_back(fmt::format("{} {} {} {} {} {} {} {}", row.name, row.category, row.count, row.total_ns, row.self_ns,
+                                row.mean_ns(), row.min_ns, row.max_ns));
   }
   return lines;
 }
@@ -145,16 +151,20 @@ TEST(AnalysisTables, EqualTheGoldenOnes) {
     Golden golden;
     ASSERT_NO_FATAL_FAILURE(read_golden(entry.path(), &golden));
     ASSERT_FALSE(golden.traces.empty() || golden.units.empty() || golden.names.empty());
-    const std::map<std::string, TierFilter> tiers{{"all", TierFilter::kAll}, {"detail", TierFilter::kDetail}, {"skeleton", TierFilter::kSkeleton}};
+    const std::map<std::string, TierFilter> tiers{
+        {"all", TierFilter::kAll}, {"detail", TierFilter::kDetail}, {"skeleton", TierFilter::kSkeleton}};
     EXPECT_EQ(lines_of(joined_unit_table(golden.traces, std::nullopt)), golden.units);
-    for (const auto& [tier, names] : golden.names) EXPECT_EQ(lines_of(joined_name_table(golden.traces, tiers.at(tier))), names) << tier;
+    for (const auto& [tier, names] : golden.names)
+      EXPECT_EQ(lines_of(joined_name_table(golden.traces, tiers.at(tier))), names) << tier;
     // The order in which a folder's files are read changes nothing.
     std::reverse(golden.traces.begin(), golden.traces.end());
     EXPECT_EQ(lines_of(joined_unit_table(golden.traces, std::nullopt)), golden.units);
-    EXPECT_EQ(lines_of(joined_name_table(golden.traces, tiers.at(golden.names.begin()->first))), golden.names.begin()->second);
+    EXPECT_EQ(lines_of(joined_name_table(golden.traces, tiers.at(golden.names.begin()->first))),
+              golden.names.begin()->second);
     if (golden.traces.size() == 1) {
       EXPECT_EQ(lines_of(unit_table(golden.traces[0], std::nullopt)), golden.units);
-      for (const auto& [tier, names] : golden.names) EXPECT_EQ(lines_of(name_table(golden.traces[0], tiers.at(tier))), names) << tier;
+      for (const auto& [tier, names] : golden.names)
+        EXPECT_EQ(lines_of(name_table(golden.traces[0], tiers.at(tier))), names) << tier;
     }
     ++files;
   }
@@ -171,13 +181,15 @@ TEST(AnalysisPlaces, HoldWhatBeginsInTheUnitAndNothingAtItsEnd) {
     if (trace.events[i].tier != trace::Tier::kDetail) continue;
     const auto number = [](const std::optional<std::int64_t>& of) { return of ? std::to_string(*of) : "-"; };
     const Place& place = places[i];
-    lines.push_back(fmt::format("{}@{} {} {} {} {}", trace.events[i].name, trace.events[i].begin_ns, number(place.train_step),
-                                number(place.mini_batch), number(place.micro_batch), place.stage));
+    lines.push_back(fmt::format("{}@{} {} {} {} {}", trace.events[i].name, trace.events[i].begin_ns,
+                                number(place.train_step), number(place.mini_batch), number(place.micro_batch),
+                                place.stage));
   }
   const std::vector<std::string> expected{
-      "mm@300 2 0 - actor_update",   "load@300 2 0 - actor_update", "late@590 2 0 - actor_update",   "forward@600 2 1 0 actor_update",
-      "linear@610 2 1 0 actor_update", "mm@620 2 1 0 actor_update", "note@699 2 1 0 actor_update",   "node@700 2 1 1 actor_update",
-      "mm@710 2 1 1 actor_update",   "mm@880 2 1 1 actor_update",   "load@900 2 - - actor_update"};
+      "mm@300 2 0 - actor_update",      "load@300 2 0 - actor_update",   "late@590 2 0 - actor_update",
+      "forward@600 2 1 0 actor_update", "linear@610 2 1 0 actor_update", "mm@620 2 1 0 actor_update",
+      "note@699 2 1 0 actor_update",    "node@700 2 1 1 actor_update",   "mm@710 2 1 1 actor_update",
+      "mm@880 2 1 1 actor_update",      "load@900 2 - - actor_update"};
   EXPECT_EQ(lines, expected);
 }
 

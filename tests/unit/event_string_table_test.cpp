@@ -1,9 +1,9 @@
-#include "src/event/string_table.h"
-
 #include <gtest/gtest.h>
 
 #include <thread>
 #include <vector>
+
+#include "src/event/string_table.h"
 
 namespace marey::event {
 namespace {
@@ -25,8 +25,11 @@ TEST(StringTable, AnswersForIdsItNeverGave) {
 
 TEST(StringTable, KeepsNamesValidUtf8) {
   StringTable table;
-  EXPECT_EQ(table.entry(table.intern(std::string_view("a\0b", 3), "user")).name, "a\xEF\xBF\xBD" "b");
-  EXPECT_EQ(table.entry(table.intern("\xED\xA0\x80", "user")).name, "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");  // lone surrogate
+  EXPECT_EQ(table.entry(table.intern(std::string_view("a\0b", 3), "user")).name,
+            "a\xEF\xBF\xBD"
+            "b");
+  EXPECT_EQ(table.entry(table.intern("\xED\xA0\x80", "user")).name,
+            "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");  // lone surrogate
   EXPECT_EQ(table.entry(table.intern("\xC3\xA9\xF0\x9F\x8E\x9E", "user")).name, "\xC3\xA9\xF0\x9F\x8E\x9E");
   EXPECT_EQ(table.entry(table.intern("\xC0\xAF", "user")).name, "\xEF\xBF\xBD\xEF\xBF\xBD");  // overlong
   EXPECT_EQ(table.entry(table.intern("", "user")).name, "(unnamed)");

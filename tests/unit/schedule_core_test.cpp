@@ -107,7 +107,8 @@ TEST(Schedule, NamesTheFieldAndTheValueOfBadInput) {
   EXPECT_NE(parse("activ=1").status().message().find("'activ' is not a field"), std::string::npos);
   EXPECT_NE(parse("active").status().message().find("'active' is not field=number"), std::string::npos);
   EXPECT_FALSE(parse("repeat=99999999999999999999").is_ok());
-  EXPECT_EQ(to_string(parse("skip_first=1, active=2").value()), "skip_first=1,wait=0,warmup=0,active=2,repeat=0,skip_first_wait=0");
+  EXPECT_EQ(to_string(parse("skip_first=1, active=2").value()),
+            "skip_first=1,wait=0,warmup=0,active=2,repeat=0,skip_first_wait=0");
 }
 
 TEST(Schedule, HasAnEntryForEveryTransition) {

@@ -91,7 +91,8 @@ class RecordingTest : public ::testing::Test {
       EXPECT_TRUE(read.is_ok()) << read.status().message();
       if (read.value().info.kind == kind) found.push_back(std::move(read).value());
     }
-    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.info.begin_ns < b.info.begin_ns; });
+    std::sort(found.begin(), found.end(),
+              [](const auto& a, const auto& b) { return a.info.begin_ns < b.info.begin_ns; });
     return found;
   }
   static std::vector<std::string> details(const trace::Trace& trace) {
@@ -112,8 +113,9 @@ class RecordingTest : public ::testing::Test {
   }
   static std::string summary(const trace::Trace& trace) {
     const trace::TraceInfo& info = trace.info;
-    return fmt::format("{} {}-{} {}/{} {}", trace::state_name(trace.state), info.first_unit.value_or(-1), info.last_unit.value_or(-1),
-                       info.recorded_units, info.planned_units, info.complete ? "complete" : info.end_reason);
+    return fmt::format("{} {}-{} {}/{} {}", trace::state_name(trace.state), info.first_unit.value_or(-1),
+                       info.last_unit.value_or(-1), info.recorded_units, info.planned_units,
+                       info.complete ? "complete" : info.end_reason);
   }
   using Lines = std::vector<std::string>;
 
@@ -135,7 +137,8 @@ TEST_F(RecordingTest, RecordsExactlyTheUnitsOfTheSchedule) {
   ASSERT_EQ(windows.size(), 1U);
   EXPECT_EQ(summary(windows[0]), "sealed 2-3 2/2 complete");
   EXPECT_EQ(details(windows[0]), (Lines{"op2", "op3"}));
-  EXPECT_EQ(skeleton(windows[0]), (Lines{"train_step 7!", " mini_batch 0", " mini_batch 1", " mini_batch 2", " mini_batch 3"}));
+  EXPECT_EQ(skeleton(windows[0]),
+            (Lines{"train_step 7!", " mini_batch 0", " mini_batch 1", " mini_batch 2", " mini_batch 3"}));
   const auto skeletons = traces(trace::TraceKind::kSkeleton);
   ASSERT_EQ(skeletons.size(), 1U);
   EXPECT_EQ(skeletons[0].state, trace::TraceState::kSealed);
@@ -200,13 +203,15 @@ TEST_F(RecordingTest, SaysWhyNothingWasRecorded) {
   profiler->start({});
   profiler->stop("stop");
   session_->drain_now();
-  EXPECT_NE(profiler->snapshot().message.find("nothing was recorded because step() was never called"), std::string::npos)
+  EXPECT_NE(profiler->snapshot().message.find("nothing was recorded because step() was never called"),
+            std::string::npos)
       << profiler->snapshot().message;
   profiler->start({});
   profiler->step();
   profiler->stop("stop");
   session_->drain_now();
-  EXPECT_NE(profiler->snapshot().message.find("1 mini_batch unit(s) seen, and the first to record is mini_batch 5"), std::string::npos)
+  EXPECT_NE(profiler->snapshot().message.find("1 mini_batch unit(s) seen, and the first to record is mini_batch 5"),
+            std::string::npos)
       << profiler->snapshot().message;
   EXPECT_TRUE(traces().empty());
   EXPECT_EQ(traces(trace::TraceKind::kSkeleton).size(), 2U);
@@ -242,9 +247,9 @@ TEST_F(RecordingTest, CountsUnitsInScheduledStagesOfTheChosenTrainSteps) {
   EXPECT_EQ(windows[0].info.train_step, 2);
   EXPECT_EQ(details(windows[0]), (Lines{"s2m1u0", "s2m1u1", "s2m2u0", "s2m2u1"}));
   EXPECT_EQ(skeleton(windows[0]),
-            (Lines{"train_step 2!", " rollout", " actor_update!", "  mini_batch 0", "   micro_batch 0", "   micro_batch 1",
-                   "  mini_batch 1", "   micro_batch 0", "   micro_batch 1", "  mini_batch 2", "   micro_batch 0",
-                   "   micro_batch 1"}));
+            (Lines{"train_step 2!", " rollout", " actor_update!", "  mini_batch 0", "   micro_batch 0",
+                   "   micro_batch 1", "  mini_batch 1", "   micro_batch 0", "   micro_batch 1", "  mini_batch 2",
+                   "   micro_batch 0", "   micro_batch 1"}));
   const auto skeletons = traces(trace::TraceKind::kSkeleton);
   ASSERT_EQ(skeletons.size(), 1U);
   EXPECT_EQ(skeleton(skeletons[0]).size(), 3U * (1 + 1 + 1 + 5 + 10));
@@ -445,7 +450,8 @@ TEST(RecordingThreads, KeepsWindowsWholeUnderThreadsThatRecordAllTheTime) {
       ASSERT_GE(event.duration_ns, 0);
     }
     const std::int64_t first = *trace.info.first_unit;
-    EXPECT_EQ(counts, (std::map<std::string, int>{{fmt::format("unit{}", first), 50}, {fmt::format("unit{}", first + 1), 50}}));
+    EXPECT_EQ(counts,
+              (std::map<std::string, int>{{fmt::format("unit{}", first), 50}, {fmt::format("unit{}", first + 1), 50}}));
   }
   EXPECT_EQ(windows, kUnits / 3);
   fs::remove_all(folder);

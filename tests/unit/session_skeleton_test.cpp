@@ -1,10 +1,10 @@
-#include "src/session/skeleton.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
+
+#include "src/session/skeleton.h"
 
 namespace marey::session {
 namespace {

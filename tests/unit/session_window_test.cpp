@@ -1,5 +1,3 @@
-#include "src/session/window.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "src/event/string_table.h"
+#include "src/session/window.h"
 
 namespace marey::session {
 namespace {
@@ -33,10 +32,18 @@ class NotingWriter final : public trace::WindowWriter {
     for (const trace::Arg& arg : extras.args) {
       const std::string key = event::names().entry(arg.key).name;
       switch (arg.type) {
-        case trace::Arg::Type::kInt: text += fmt::format(" {}={}", key, arg.int_value); break;
-        case trace::Arg::Type::kDouble: text += fmt::format(" {}={}", key, arg.double_value); break;
-        case trace::Arg::Type::kBool: text += fmt::format(" {}={}", key, arg.int_value != 0); break;
-        case trace::Arg::Type::kString: text += fmt::format(" {}='{}'", key, arg.string_value); break;
+        case trace::Arg::Type::kInt:
+          text += fmt::format(" {}={}", key, arg.int_value);
+          break;
+        case trace::Arg::Type::kDouble:
+          text += fmt::format(" {}={}", key, arg.double_value);
+          break;
+        case trace::Arg::Type::kBool:
+          text += fmt::format(" {}={}", key, arg.int_value != 0);
+          break;
+        case trace::Arg::Type::kString:
+          text += fmt::format(" {}='{}'", key, arg.string_value);
+          break;
       }
     }
     if (extras.flow_id != 0) flows.push_back({name_of(name), extras.flow_id});
@@ -89,7 +96,9 @@ class WindowTest : public ::testing::Test {
   }
   void feed(std::vector<Slot> slots) { window_->on_slots(lane_, slots.data(), slots.data() + slots.size()); }
 
-  static std::uint32_t id(std::string_view name, std::string_view category = "user") { return event::names().intern(name, category); }
+  static std::uint32_t id(std::string_view name, std::string_view category = "user") {
+    return event::names().intern(name, category);
+  }
   static Slot begin(std::uint64_t ticks, std::string_view name, EventClass c = EventClass::kUser) {
     return {ticks, id(name), SlotKind::kBegin, c, 0, 0};
   }
@@ -115,8 +124,8 @@ class WindowTest : public ::testing::Test {
 TEST_F(WindowTest, KeepsWhatBeginsInsideAndNothingElse) {
   open(100);
   window_->set_end(200);
-  feed({begin(50, "before"), begin(99, "edge"), begin(100, "first"), end(120, "first"), end(130, "edge"), end(140, "before"),
-        begin(199, "last"), begin(200, "after"), end(210, "after"), end(220, "last")});
+  feed({begin(50, "before"), begin(99, "edge"), begin(100, "first"), end(120, "first"), end(130, "edge"),
+        end(140, "before"), begin(199, "last"), begin(200, "after"), end(210, "after"), end(220, "last")});
   window_->close_open_ranges();
   EXPECT_EQ(writer_.lines, (Lines{"1 +first@100", "1 -@120", "1 +last@199", "1 -@200!"}));
 }
@@ -142,7 +151,8 @@ TEST_F(WindowTest, NeverLetsTimeOnALaneGoBack) {
 
 TEST_F(WindowTest, LeavesOutClassesThatItsContentsDoNotName) {
   open(0, class_bit(EventClass::kUser));
-  feed({begin(1, "user"), begin(2, "aten::mul", EventClass::kOperator), end(3, "aten::mul", EventClass::kOperator), end(4, "user")});
+  feed({begin(1, "user"), begin(2, "aten::mul", EventClass::kOperator), end(3, "aten::mul", EventClass::kOperator),
+        end(4, "user")});
   EXPECT_EQ(writer_.lines, (Lines{"1 +user@1", "1 -@4"}));
 }
 
@@ -162,8 +172,9 @@ TEST_F(WindowTest, DecodesArgumentsOfEveryType) {
   std::memcpy(&text, "hello", 5);
   Slot slot = begin(1, "args");
   slot.extra = 5;
-  feed({slot, arg("i", ArgType::kInt, static_cast<std::uint64_t>(-3)), arg("d", ArgType::kDouble, std::bit_cast<std::uint64_t>(1.5)),
-        arg("b", ArgType::kBool, 1), arg("s", ArgType::kString, 0, 5), text, end(2, "args")});
+  feed({slot, arg("i", ArgType::kInt, static_cast<std::uint64_t>(-3)),
+        arg("d", ArgType::kDouble, std::bit_cast<std::uint64_t>(1.5)), arg("b", ArgType::kBool, 1),
+        arg("s", ArgType::kString, 0, 5), text, end(2, "args")});
   EXPECT_EQ(writer_.lines, (Lines{"1 +args@1 i=-3 d=1.5 b=true s='hello'", "1 -@2"}));
 }
 
@@ -199,8 +210,8 @@ TEST_F(WindowTest, GivesCrossingRangesTracksOfTheirOwn) {
         async(5, "c", SlotKind::kAsyncBegin), key(3)});
   window_->set_end(9);
   window_->close_open_ranges();
-  EXPECT_EQ(writer_.lines, (Lines{"track 1 async ranges", "1 +a@1", "track 2 async ranges", "2 +b@2", "1 -@3", "2 -@4", "1 +c@5",
-                                  "1 -@9!"}));
+  EXPECT_EQ(writer_.lines, (Lines{"track 1 async ranges", "1 +a@1", "track 2 async ranges", "2 +b@2", "1 -@3", "2 -@4",
+                                  "1 +c@5", "1 -@9!"}));
 }
 
 TEST_F(WindowTest, JoinsAnAsyncEndThatIsDrainedBeforeItsBegin) {
@@ -214,7 +225,7 @@ TEST_F(WindowTest, JoinsAnAsyncEndThatIsDrainedBeforeItsBegin) {
 TEST_F(WindowTest, CountsDropsThatLieInsideIt) {
   open(100);
   window_->set_end(200);
-  window_->on_dropped(lane_, 5, 10, 50);    // before
+  window_->on_dropped(lane_, 5, 10, 50);  // before
   window_->on_dropped(lane_, 3, 90, 150);
   window_->on_dropped(lane_, 4, 150, 180);
   window_->on_dropped(lane_, 9, 210, 250);  // after

@@ -39,7 +39,8 @@ std::vector<char> sample_bytes(int ranges, std::size_t batch_bytes) {
   const fs::path folder = fs::temp_directory_path() / fmt::format("marey-cut-{:08x}", random());
   fs::create_directories(folder);
   TraceInfo info = sample_info();
-  auto created = WindowWriter::create({folder, &base::real_file_system(), &event::names(), batch_bytes}, info, {1000, 5000, 0, 0});
+  auto created =
+      WindowWriter::create({folder, &base::real_file_system(), &event::names(), batch_bytes}, info, {1000, 5000, 0, 0});
   EXPECT_TRUE(created.is_ok()) << created.status().message();
   WindowWriter& writer = *created.value();
   const TrackId track = writer.add_thread_track({7, 8, "main"});
@@ -222,7 +223,8 @@ TEST(TraceCut, GoesOnBehindADamagedPacketHead) {
       const auto read = read_trace_bytes(bytes, "damaged");
       ASSERT_TRUE(read.is_ok());
       EXPECT_EQ(read.value().state, TraceState::kDamaged) << value;
-      EXPECT_NE(read.value().state_reason.find(fmt::format("byte {}", head)), std::string::npos) << read.value().state_reason;
+      EXPECT_NE(read.value().state_reason.find(fmt::format("byte {}", head)), std::string::npos)
+          << read.value().state_reason;
       EXPECT_GE(read.value().events.size(), 55U) << value;  // of 60
     }
   }
@@ -240,14 +242,16 @@ TEST(TraceCut, MissesAWholeBatch) {
   std::vector<char> bytes = files.files.at(created.value()->path());
   const std::vector<std::size_t> ends = packet_ends(bytes);
   const std::size_t middle = ends.size() / 2;
-  bytes.erase(bytes.begin() + static_cast<std::ptrdiff_t>(ends[middle - 1]), bytes.begin() + static_cast<std::ptrdiff_t>(ends[middle]));
+  bytes.erase(bytes.begin() + static_cast<std::ptrdiff_t>(ends[middle - 1]),
+              bytes.begin() + static_cast<std::ptrdiff_t>(ends[middle]));
   for (const bool info_only : {false, true}) {
     ReadOptions options;
     options.info_only = info_only;
     const auto read = read_trace_bytes(bytes, "gap", options);
     ASSERT_TRUE(read.is_ok());
     EXPECT_EQ(read.value().state, TraceState::kDamaged);
-    EXPECT_NE(read.value().state_reason.find("the trace says that it holds 400 events"), std::string::npos) << read.value().state_reason;
+    EXPECT_NE(read.value().state_reason.find("the trace says that it holds 400 events"), std::string::npos)
+        << read.value().state_reason;
     if (info_only) continue;
     EXPECT_LT(read.value().events.size(), 400U);
     EXPECT_GT(read.value().events.size(), 300U);
@@ -268,7 +272,8 @@ TEST(TraceCut, FarInternedIdsCostNoMemory) {
   std::vector<char> bytes = raw_bytes(1);
   for (int sequence = 2; sequence < 100; ++sequence) {
     // packet {sequence, flag 1, interned {name {iid 2^21 - 1}}}
-    for (const int byte : {0x0A, 0x0E, 0x50, sequence, 0x68, 0x01, 0x62, 0x08, 0x12, 0x06, 0x08, 0xFF, 0xFF, 0x7F, 0x12, 0x00}) {
+    for (const int byte :
+         {0x0A, 0x0E, 0x50, sequence, 0x68, 0x01, 0x62, 0x08, 0x12, 0x06, 0x08, 0xFF, 0xFF, 0x7F, 0x12, 0x00}) {
       bytes.push_back(static_cast<char>(byte));
     }
   }
@@ -293,10 +298,12 @@ TEST(FindTraces, FindsSealedAndPartialFilesInFoldersSorted) {
   std::random_device random;
   const fs::path folder = fs::temp_directory_path() / fmt::format("marey-find-{:08x}", random());
   fs::create_directories(folder / "b");
-  for (const char* name : {"b/z.pftrace.partial", "a.pftrace", "b/y.pftrace", "c.json", "d.pftrace.txt"}) std::ofstream(folder / name) << "x";
+  for (const char* name : {"b/z.pftrace.partial", "a.pftrace", "b/y.pftrace", "c.json", "d.pftrace.txt"})
+    std::ofstream(folder / name) << "x";
   const auto found = find_traces(folder);
   ASSERT_TRUE(found.is_ok());
-  EXPECT_EQ(found.value(), (std::vector<std::string>{folder / "a.pftrace", folder / "b/y.pftrace", folder / "b/z.pftrace.partial"}));
+  EXPECT_EQ(found.value(),
+            (std::vector<std::string>{folder / "a.pftrace", folder / "b/y.pftrace", folder / "b/z.pftrace.partial"}));
   EXPECT_EQ(find_traces(folder / "c.json").value(), std::vector<std::string>{folder / "c.json"});
   EXPECT_EQ(find_traces(folder / "nothing").status().code(), Code::kNotFound);
   EXPECT_EQ(read_trace(folder / "nothing").status().code(), Code::kNotFound);
@@ -305,7 +312,8 @@ TEST(FindTraces, FindsSealedAndPartialFilesInFoldersSorted) {
 }
 
 TEST(TraceCut, SaysWhatIsNotATrace) {
-  for (const std::string text : {"", "{\"traceEvents\": []}", "\x0a", "\x1f\x8b garbage", "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"}) {
+  for (const std::string text :
+       {"", "{\"traceEvents\": []}", "\x0a", "\x1f\x8b garbage", "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"}) {
     const auto read = read_trace_bytes(std::span<const char>(text.data(), text.size()), "other.json");
     ASSERT_FALSE(read.is_ok());
     EXPECT_EQ(read.status().code(), Code::kDamaged);
@@ -361,7 +369,8 @@ TEST(TraceCut, KeepsMetadataOfEveryKind) {
   EXPECT_EQ(got.clock_residual_ns, -7);
   EXPECT_EQ(got.event_cost_ns, 21.25);
   EXPECT_EQ(got.schedule, info.schedule);
-  EXPECT_NE(read.value().path.find("/actor_step0_mini-batch2-3_rank3-of-8_tp1-dp2_host_pid7_"), std::string::npos) << read.value().path;
+  EXPECT_NE(read.value().path.find("/actor_step0_mini-batch2-3_rank3-of-8_tp1-dp2_host_pid7_"), std::string::npos)
+      << read.value().path;
   fs::remove_all(folder);
 }
 

@@ -16,8 +16,8 @@ namespace marey::trace {
 class MemoryFileSystem final : public base::FileSystem {
  public:
   std::map<std::string, std::vector<char>> files;
-  std::string failing;        ///< "create", "append", "truncate", "sync", "close" or "rename": this call fails
-  int calls_before = 0;       ///< how many of them work first
+  std::string failing;               ///< "create", "append", "truncate", "sync", "close" or "rename": this call fails
+  int calls_before = 0;              ///< how many of them work first
   std::vector<std::string> renames;  ///< targets that were tried
 
   Status create_folders(const std::string&) override { return Status::ok(); }

@@ -15,7 +15,9 @@
 namespace marey::trace {
 namespace {
 
-std::uint32_t name_id(std::string_view name, std::string_view category = "user") { return event::names().intern(name, category); }
+std::uint32_t name_id(std::string_view name, std::string_view category = "user") {
+  return event::names().intern(name, category);
+}
 
 TraceInfo plain_info() {
   TraceInfo info;
@@ -151,8 +153,13 @@ TEST_F(TraceWriter, KeepsArgumentsOfEveryTypeAndFlows) {
 TEST_F(TraceWriter, KeepsNastyNames) {
   WindowWriter& writer = open();
   const TrackId track = writer.add_thread_track({7, 8, "bad \xff thread"});
-  const std::vector<std::string> names = {"quote\"backslash\\newline\n", std::string("nul\0inside", 10), "bad\xff\xfeutf8", "\xED\xA0\x80 surrogate",
-                                          std::string(9000, 'n'), "", "\x0a\x02\x50\x01"};
+  const std::vector<std::string> names = {"quote\"backslash\\newline\n",
+                                          std::string("nul\0inside", 10),
+                                          "bad\xff\xfeutf8",
+                                          "\xED\xA0\x80 surrogate",
+                                          std::string(9000, 'n'),
+                                          "",
+                                          "\x0a\x02\x50\x01"};
   for (std::size_t i = 0; i < names.size(); ++i) {
     writer.begin(track, 1000 + static_cast<std::int64_t>(i), name_id(names[i], i == 2 ? "" : "user"));
     writer.end(track, 1000 + static_cast<std::int64_t>(i), false);
@@ -201,7 +208,9 @@ TEST_F(TraceWriter, TakesEventsThatComeLate) {
   writer.end(track, 9000, false);
   const Trace trace = sealed();
   EXPECT_EQ(trace.state, TraceState::kSealed) << trace.state_reason;
-  EXPECT_EQ(shapes(trace), (std::vector<Shape>{{"step", 500, 8500, 0}, {"first", 600, 100, 1}, {"second", 5000, 1000, 1}, {"third", 7000, 1000, 1}}));
+  EXPECT_EQ(shapes(trace),
+            (std::vector<Shape>{
+                {"step", 500, 8500, 0}, {"first", 600, 100, 1}, {"second", 5000, 1000, 1}, {"third", 7000, 1000, 1}}));
   EXPECT_EQ(trace.events[2].parent, 0U);
 }
 
@@ -309,10 +318,12 @@ TEST_F(TraceWriter, NameAtTheEndSaysWhatTheWindowHolds) {
   info_.train_step = 5;
   WindowWriter& writer = open();
   EXPECT_TRUE(writer.path().ends_with(".pftrace.partial"));
-  EXPECT_NE(writer.path().find("out/actor_step5_mini-batch2-9_rank0-of-1_host_pid7_"), std::string::npos) << writer.path();
+  EXPECT_NE(writer.path().find("out/actor_step5_mini-batch2-9_rank0-of-1_host_pid7_"), std::string::npos)
+      << writer.path();
   info_.last_unit = 3;
   sealed();
-  EXPECT_NE(writer.path().find("out/actor_step5_mini-batch2-3_rank0-of-1_host_pid7_"), std::string::npos) << writer.path();
+  EXPECT_NE(writer.path().find("out/actor_step5_mini-batch2-3_rank0-of-1_host_pid7_"), std::string::npos)
+      << writer.path();
   EXPECT_TRUE(writer.path().ends_with("_abc123.pftrace"));
   EXPECT_EQ(files_.files.size(), 1U);
 }
@@ -379,9 +390,9 @@ TEST_P(TraceWriterFault, KeepsTheFirstErrorAndWhatWasWritten) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, TraceWriterFault,
-                         ::testing::Values(std::pair{"append", 1}, std::pair{"append", 2}, std::pair{"append", 9}, std::pair{"append", 30},
-                                           std::pair{"truncate", 0}, std::pair{"truncate", 3}, std::pair{"sync", 0}, std::pair{"close", 0},
-                                           std::pair{"rename", 0}),
+                         ::testing::Values(std::pair{"append", 1}, std::pair{"append", 2}, std::pair{"append", 9},
+                                           std::pair{"append", 30}, std::pair{"truncate", 0}, std::pair{"truncate", 3},
+                                           std::pair{"sync", 0}, std::pair{"close", 0}, std::pair{"rename", 0}),
                          [](const auto& each) { return fmt::format("{}{}", each.param.first, each.param.second); });
 
 // --- Names of files -------------------------------------------------------------------------------------------------
@@ -417,7 +428,10 @@ TEST(TraceFileName, HoldsSafeCharactersAndFitsEveryFileSystem) {
   info.last_unit = info.world_size = std::numeric_limits<std::int64_t>::max();
   name = file_name(info);
   EXPECT_LT((name + ".partial").size(), 240U) << name;
-  for (const char c : name) EXPECT_TRUE(std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._=+-").find(c) != std::string_view::npos) << name;
+  for (const char c : name)
+    EXPECT_TRUE(std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                std::string_view("._=+-").find(c) != std::string_view::npos)
+        << name;
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 
 namespace marey::detail {
 
-/// Reads the raw cycle counter: TSC on x86-64, cntvct on aarch64, CLOCK_MONOTONIC elsewhere. Unordered on purpose: a fence
-/// would cost more than the range it times. Whether the counter can be trusted is decided once by the library; where it is
-/// not invariant the gate carries kGateSlowClock and slow_ticks() is used instead.
+/// Reads the raw cycle counter: TSC on x86-64, cntvct on aarch64, CLOCK_MONOTONIC elsewhere. Unordered on purpose: a
+/// fence would cost more than the range it times. Whether the counter can be trusted is decided once by the library;
+/// where it is not invariant the gate carries kGateSlowClock and slow_ticks() is used instead.
 inline std::uint64_t counter_ticks() noexcept {
 #if defined(__x86_64__)
   return __rdtsc();

@@ -1,8 +1,8 @@
 #pragma once
 
-// The inline hot path: one thread appends slots to its own chunk. A chunk is kChunkBytes long and aligned to its size, so
-// one thread-local cursor is all the state there is: the chunk's header is found by masking, and a cursor whose low bits
-// are zero (null included) means "no room", which is the only slow path.
+// The inline hot path: one thread appends slots to its own chunk. A chunk is kChunkBytes long and aligned to its size,
+// so one thread-local cursor is all the state there is: the chunk's header is found by masking, and a cursor whose low
+// bits are zero (null included) means "no room", which is the only slow path.
 
 #include <atomic>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace marey::detail {
 
 enum GateBits : std::uint32_t {
   kGateUser = 1U << 0,       ///< a window that wants the user's ranges is open
-  kGateSources = 1U << 1,     ///< sources are armed; an armed observer does nothing while it is clear (a fork's child)
+  kGateSources = 1U << 1,    ///< sources are armed; an armed observer does nothing while it is clear (a fork's child)
   kGateSlowClock = 1U << 31  ///< the cycle counter is not invariant here
 };
 
@@ -30,12 +30,12 @@ extern MAREY_EXPORT std::atomic<std::uint32_t> g_gate;
 
 /// First 64 bytes of a chunk. Slots follow.
 struct alignas(64) ChunkHeader {
-  std::atomic<Slot*> committed;      ///< written by the owner (release), read by the drain (acquire): slots below are whole
-  std::atomic<ChunkHeader*> next;    ///< written by the owner when it moves on (release)
+  std::atomic<Slot*> committed;  ///< written by the owner (release), read by the drain (acquire): slots below are whole
+  std::atomic<ChunkHeader*> next;  ///< written by the owner when it moves on (release)
 };
 
-/// Where this thread writes next; null until its first event and after each full chunk. initial-exec: one instruction to
-/// reach from any library, paid for with 8 bytes of the static TLS reserve.
+/// Where this thread writes next; null until its first event and after each full chunk. initial-exec: one instruction
+/// to reach from any library, paid for with 8 bytes of the static TLS reserve.
 extern MAREY_EXPORT thread_local constinit Slot* t_cursor __attribute__((tls_model("initial-exec")));
 
 /// Makes room for `count` contiguous slots, registering the thread or taking a new chunk as needed. Null: the record is
@@ -43,14 +43,16 @@ extern MAREY_EXPORT thread_local constinit Slot* t_cursor __attribute__((tls_mod
 MAREY_EXPORT Slot* reserve_slow(std::uint32_t count) noexcept;
 
 inline ChunkHeader* chunk_of(Slot* slot) noexcept {
-  return reinterpret_cast<ChunkHeader*>(reinterpret_cast<std::uintptr_t>(slot) & ~static_cast<std::uintptr_t>(kChunkBytes - 1));
+  return reinterpret_cast<ChunkHeader*>(reinterpret_cast<std::uintptr_t>(slot) &
+                                        ~static_cast<std::uintptr_t>(kChunkBytes - 1));
 }
 
 /// Room for `count` contiguous slots of this thread, or null (dropped and counted).
 inline Slot* reserve(std::uint32_t count) noexcept {
   Slot* cursor = t_cursor;
   const auto offset = reinterpret_cast<std::uintptr_t>(cursor) & (kChunkBytes - 1);
-  if (offset == 0 || offset + count * sizeof(Slot) > kChunkBytes) [[unlikely]] return reserve_slow(count);
+  if (offset == 0 || offset + count * sizeof(Slot) > kChunkBytes) [[unlikely]]
+    return reserve_slow(count);
   return cursor;
 }
 
@@ -68,7 +70,8 @@ inline std::uint64_t ticks(std::uint32_t gate) noexcept {
 /// Appends one slot without payload; false when it was dropped.
 inline bool append(std::uint64_t now, SlotKind kind, std::uint32_t name, EventClass event_class) noexcept {
   Slot* slot = reserve(1);
-  if (slot == nullptr) [[unlikely]] return false;
+  if (slot == nullptr) [[unlikely]]
+    return false;
   *slot = Slot{now, name, kind, event_class, 0, 0};
   commit(slot, 1);
   return true;
@@ -77,7 +80,8 @@ inline bool append(std::uint64_t now, SlotKind kind, std::uint32_t name, EventCl
 /// The same, stamped last: making room is not part of what the caller times. For begins.
 inline bool append_late(std::uint32_t gate, SlotKind kind, std::uint32_t name, EventClass event_class) noexcept {
   Slot* slot = reserve(1);
-  if (slot == nullptr) [[unlikely]] return false;
+  if (slot == nullptr) [[unlikely]]
+    return false;
   *slot = Slot{ticks(gate), name, kind, event_class, 0, 0};
   commit(slot, 1);
   return true;

@@ -5,8 +5,8 @@
 //   byte   0        8        12     13            14      15
 //         | ticks  | name   | kind | event_class | extra | flags |
 //
-// `ticks` is the raw cycle counter (see clock.h). `name` is an id of marey_intern(). An end repeats the name of its begin,
-// so that a lost begin or end is repaired by name and never closes a stranger's range.
+// `ticks` is the raw cycle counter (see clock.h). `name` is an id of marey_intern(). An end repeats the name of its
+// begin, so that a lost begin or end is repaired by name and never closes a stranger's range.
 
 #include <cstdint>
 
@@ -29,7 +29,9 @@ enum class EventClass : std::uint8_t {
   kUserScope = 3,  ///< PyTorch's record_function, optimizer and data-loader scopes (USER_SCOPE)
 };
 
-constexpr std::uint32_t class_bit(EventClass event_class) { return 1U << static_cast<unsigned>(event_class); }
+constexpr std::uint32_t class_bit(EventClass event_class) {
+  return 1U << static_cast<unsigned>(event_class);
+}
 
 enum SlotFlags : std::uint8_t {
   kFlagSequence = 1,   ///< the first payload slot is a SequenceSlot

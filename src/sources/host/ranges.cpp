@@ -43,7 +43,9 @@ void write_arg(const marey_arg& arg, Slot** at, bool* cut) {
   slot.key = arg.key;
   Slot* payload = *at + 1;
   switch (arg.type) {
-    case MAREY_ARG_INT: slot.value = static_cast<std::uint64_t>(arg.value.i); break;
+    case MAREY_ARG_INT:
+      slot.value = static_cast<std::uint64_t>(arg.value.i);
+      break;
     case MAREY_ARG_DOUBLE:
       slot.type = ArgType::kDouble;
       slot.value = std::bit_cast<std::uint64_t>(arg.value.d);
@@ -85,13 +87,18 @@ bool record(SlotKind kind, std::uint32_t name, std::uint64_t async_id, const mar
   const std::uint8_t flags = cut ? std::uint8_t{marey::detail::kFlagTruncated} : std::uint8_t{0};
   // Stamped last: the copying above is not part of the range.
   const std::uint32_t gate = marey::detail::g_gate.load(std::memory_order_relaxed);
-  *slot = Slot{marey::detail::ticks(gate), name, kind, EventClass::kUser, static_cast<std::uint8_t>(at - slot - 1), flags};
+  *slot =
+      Slot{marey::detail::ticks(gate), name, kind, EventClass::kUser, static_cast<std::uint8_t>(at - slot - 1), flags};
   marey::detail::commit(slot, static_cast<std::uint32_t>(at - slot));
   return true;
 }
 
-std::uint32_t gate() { return marey::detail::g_gate.load(std::memory_order_relaxed); }
-bool recording() { return (gate() & marey::detail::kGateUser) != 0; }
+std::uint32_t gate() {
+  return marey::detail::g_gate.load(std::memory_order_relaxed);
+}
+bool recording() {
+  return (gate() & marey::detail::kGateUser) != 0;
+}
 
 /// Apart, so that a closed shutter costs no stack frame.
 [[gnu::noinline]] std::uint32_t begin_open(std::uint32_t bits, std::uint32_t name, const marey_arg* args,
@@ -110,11 +117,14 @@ uint32_t marey_intern(const char* name, size_t name_size, const char* category) 
   return marey::event::names().intern(text, category == nullptr ? marey::event::kUserCategory : category);
 }
 
-int marey_enabled(void) { return recording() ? 1 : 0; }
+int marey_enabled(void) {
+  return recording() ? 1 : 0;
+}
 
 uint32_t marey_range_begin(uint32_t name, const marey_arg* args, size_t args_count) {
   const std::uint32_t now = gate();
-  if ((now & marey::detail::kGateUser) == 0) [[likely]] return 0;
+  if ((now & marey::detail::kGateUser) == 0) [[likely]]
+    return 0;
   return begin_open(now, name, args, args_count);
 }
 

@@ -2,8 +2,9 @@
 // library of its own against the PyTorch that is installed, always with NDEBUG (record_function.h has one more member
 // without it, and PyTorch's wheels are built with it).
 //
-// A callback stamps the counter and writes slots of this thread's lane; it allocates nothing, takes no lock, and keeps its
-// state in the thread. Names are looked up by pointer first, and by content where the pointer was seen with another text.
+// A callback stamps the counter and writes slots of this thread's lane; it allocates nothing, takes no lock, and keeps
+// its state in the thread. Names are looked up by pointer first, and by content where the pointer was seen with another
+// text.
 
 #ifndef NDEBUG
 #error "build this file with -DNDEBUG: PyTorch's headers change their layout without it"
@@ -38,9 +39,9 @@ using marey::detail::SequenceSlot;
 using marey::detail::Slot;
 using marey::detail::SlotKind;
 
-constexpr std::size_t kUsualNesting = 256;   // of operators on one thread; deeper ones make the list of open ones grow
-constexpr std::size_t kNameCache = 1024;     // direct-mapped, per thread
-constexpr std::size_t kMaxNameBytes = 200;   // longer names skip the cache
+constexpr std::size_t kUsualNesting = 256;    // of operators on one thread; deeper ones make the list of open ones grow
+constexpr std::size_t kNameCache = 1024;      // direct-mapped, per thread
+constexpr std::size_t kMaxNameBytes = 200;    // longer names skip the cache
 constexpr std::size_t kMaxScalarList = 30;    // torch.profiler's bound
 constexpr std::size_t kMaxShapeBytes = 1000;  // of one argument
 
@@ -52,8 +53,8 @@ struct CachedName {
   char text[kMaxNameBytes];  ///< with its terminating zero
 };
 
-/// A function that began on this thread and was recorded. It is known by its address: a record_function of Python's may end
-/// before one that it encloses, or on another thread.
+/// A function that began on this thread and was recorded. It is known by its address: a record_function of Python's may
+/// end before one that it encloses, or on another thread.
 struct Open {
   const at::RecordFunction* function;
   std::uint32_t name;
@@ -90,9 +91,12 @@ constexpr std::array<const char*, 4> kCategories = {"user", "operator", "backwar
 
 EventClass class_of(at::RecordScope scope) {
   switch (scope) {
-    case at::RecordScope::BACKWARD_FUNCTION: return EventClass::kBackward;
-    case at::RecordScope::USER_SCOPE: return EventClass::kUserScope;
-    default: return EventClass::kOperator;
+    case at::RecordScope::BACKWARD_FUNCTION:
+      return EventClass::kBackward;
+    case at::RecordScope::USER_SCOPE:
+      return EventClass::kUserScope;
+    default:
+      return EventClass::kOperator;
   }
 }
 
@@ -100,7 +104,8 @@ std::uint32_t name_id(ThreadState& state, const char* name, EventClass event_cla
   const auto kind = static_cast<std::uint8_t>(event_class);
   const auto address = reinterpret_cast<std::uintptr_t>(name);
   CachedName& cached = state.names[(address >> 3U ^ address >> 13U ^ kind) % kNameCache];
-  if (cached.pointer == name && cached.event_class == kind && std::strcmp(cached.text, name) == 0) [[likely]] return cached.id;
+  if (cached.pointer == name && cached.event_class == kind && std::strcmp(cached.text, name) == 0) [[likely]]
+    return cached.id;
   const std::size_t size = std::strlen(name);
   if (size >= kMaxNameBytes) return marey_intern(name, size, kCategories[kind]);
   cached.pointer = name;
@@ -193,20 +198,25 @@ Slot* add_text(Slot* at, std::uint32_t key, std::string_view text) {
   std::memcpy(at, &arg, sizeof arg);
   ++at;
   // Whole slots at a time. What comes after the text is padding that Text has too, and nobody reads it.
-  for (std::size_t done = 0; done < text.size(); done += sizeof(Slot), ++at) std::memcpy(at, text.data() + done, sizeof(Slot));
+  for (std::size_t done = 0; done < text.size(); done += sizeof(Slot), ++at)
+    std::memcpy(at, text.data() + done, sizeof(Slot));
   return at;
 }
 
-std::uint32_t slots_of(std::string_view text) { return 1 + static_cast<std::uint32_t>((text.size() + sizeof(Slot) - 1) / sizeof(Slot)); }
+std::uint32_t slots_of(std::string_view text) {
+  return 1 + static_cast<std::uint32_t>((text.size() + sizeof(Slot) - 1) / sizeof(Slot));
+}
 
 /// Writes a begin: `lead` slots (sequence number, or the id of an async range), then shapes.
 template <bool kShapes>
-bool write_begin(const at::RecordFunction& fn, std::uint32_t id, EventClass event_class, SlotKind kind, std::uint64_t async_id) {
+bool write_begin(const at::RecordFunction& fn, std::uint32_t id, EventClass event_class, SlotKind kind,
+                 std::uint64_t async_id) {
   std::uint8_t flags = 0;
   std::uint32_t payload = 0;
   SequenceSlot sequence{fn.seqNr(), 0};
   if (kind == SlotKind::kBegin && sequence.sequence_number >= 0) {
-    sequence.forward_thread = event_class == EventClass::kBackward ? fn.forwardThreadId() : at::RecordFunction::currentThreadId();
+    sequence.forward_thread =
+        event_class == EventClass::kBackward ? fn.forwardThreadId() : at::RecordFunction::currentThreadId();
     flags = marey::detail::kFlagSequence;
     payload = 1;
   } else if (kind == SlotKind::kAsyncBegin) {
@@ -247,7 +257,12 @@ bool write_begin(const at::RecordFunction& fn, std::uint32_t id, EventClass even
     }
   }
   // Stamped last: what was done above is not the operator's time.
-  *slot = Slot{marey::detail::ticks(g_gate.load(std::memory_order_relaxed)), id, kind, event_class, static_cast<std::uint8_t>(payload), flags};
+  *slot = Slot{marey::detail::ticks(g_gate.load(std::memory_order_relaxed)),
+               id,
+               kind,
+               event_class,
+               static_cast<std::uint8_t>(payload),
+               flags};
   marey::detail::commit(slot, 1 + payload);
   return true;
 }
@@ -258,8 +273,8 @@ struct AsyncContext final : at::ObserverContext {
   std::uint32_t name = 0;
 };
 
-/// kGeneration: while one callback replaces another both exist, so that nothing is missed between them; a function that met
-/// both is recorded once.
+/// kGeneration: while one callback replaces another both exist, so that nothing is missed between them; a function that
+/// met both is recorded once.
 template <bool kShapes, unsigned kGeneration>
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   const EventClass event_class = class_of(fn.scope());
@@ -278,10 +293,12 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
     return nullptr;
   }
   const std::uint32_t id = name_id(state, fn.name(), event_class);
-  // What PyTorch begins as asynchronous (a collective's work, a remote call) is a user scope; the others need not be asked.
+  // What PyTorch begins as asynchronous (a collective's work, a remote call) is a user scope; the others need not be
+  // asked.
   if (event_class == EventClass::kUserScope && fn.isAsync()) {
     auto context = std::make_unique<AsyncContext>();
-    context->id = g_next_async.fetch_add(1, std::memory_order_relaxed) | std::uint64_t{1} << 63;  // apart from host ranges' ids
+    context->id = g_next_async.fetch_add(1, std::memory_order_relaxed) | std::uint64_t{1}
+                                                                             << 63;  // apart from host ranges' ids
     context->name = id;
     if (!write_begin<kShapes>(fn, id, event_class, SlotKind::kAsyncBegin, context->id)) return nullptr;
     return context;
@@ -322,22 +339,27 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
 
 template <bool kShapes>
 at::RecordFunctionCallback callback_of(unsigned generation) {
-  return generation == 0 ? at::RecordFunctionCallback(&on_start<kShapes, 0>, &on_end) : at::RecordFunctionCallback(&on_start<kShapes, 1>, &on_end);
+  return generation == 0 ? at::RecordFunctionCallback(&on_start<kShapes, 0>, &on_end)
+                         : at::RecordFunctionCallback(&on_start<kShapes, 1>, &on_end);
 }
 
 int arm(void*, uint32_t class_mask, int shapes, char* reason, size_t reason_size) {
   try {
-    const std::uint32_t mine = class_mask & (class_bit(EventClass::kOperator) | class_bit(EventClass::kBackward) | class_bit(EventClass::kUserScope));
+    const std::uint32_t mine = class_mask & (class_bit(EventClass::kOperator) | class_bit(EventClass::kBackward) |
+                                             class_bit(EventClass::kUserScope));
     at::CallbackHandle fresh = at::INVALID_CALLBACK_HANDLE;
     if (mine != 0) {
       std::unordered_set<at::RecordScope, std::hash<at::RecordScope>> scopes;
       if ((mine & class_bit(EventClass::kBackward)) != 0) scopes.insert(at::RecordScope::BACKWARD_FUNCTION);
       if ((mine & class_bit(EventClass::kUserScope)) != 0) scopes.insert(at::RecordScope::USER_SCOPE);
       if ((mine & class_bit(EventClass::kOperator)) != 0) {
-        for (const auto scope : {at::RecordScope::FUNCTION, at::RecordScope::TORCHSCRIPT_FUNCTION, at::RecordScope::CUSTOM_CLASS}) scopes.insert(scope);
+        for (const auto scope :
+             {at::RecordScope::FUNCTION, at::RecordScope::TORCHSCRIPT_FUNCTION, at::RecordScope::CUSTOM_CLASS})
+          scopes.insert(scope);
       }
       g_generation ^= 1U;
-      at::RecordFunctionCallback callback = shapes != 0 ? callback_of<true>(g_generation) : callback_of<false>(g_generation);
+      at::RecordFunctionCallback callback =
+          shapes != 0 ? callback_of<true>(g_generation) : callback_of<false>(g_generation);
       fresh = at::addGlobalCallback(std::move(callback.needsInputs(shapes != 0).scopes(scopes)));
     }
     g_class_mask.store(mine, std::memory_order_relaxed);
@@ -358,8 +380,11 @@ const marey_source kSource = {sizeof(marey_source), "torch", nullptr, &arm};
 
 extern "C" {
 
-/// The PyTorch that this library was built against, e.g. "2.13.0+cpu"; to be compared before marey_source_init() is called.
-MAREY_API const char* marey_torch_built_for(void) { return TORCH_VERSION; }
+/// The PyTorch that this library was built against, e.g. "2.13.0+cpu"; to be compared before marey_source_init() is
+/// called.
+MAREY_API const char* marey_torch_built_for(void) {
+  return TORCH_VERSION;
+}
 
 MAREY_API int marey_source_init(void) {
   constexpr std::string_view kDims = "Input Dims", kTypes = "Input type";

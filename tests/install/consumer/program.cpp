@@ -1,12 +1,13 @@
 // Records mini-batches 2 and 3 of six through the C++ API, and prints the trace's path.
-#include <marey/marey.hpp>
-
 #include <cstdio>
+#include <marey/marey.hpp>
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  auto profiler = marey::Profiler::create(
-      {.schedule = {.wait = 1, .warmup = 1, .active = 2, .repeat = 1}, .role = "consumer", .out = argv[1], .quiet = true});
+  auto profiler = marey::Profiler::create({.schedule = {.wait = 1, .warmup = 1, .active = 2, .repeat = 1},
+                                           .role = "consumer",
+                                           .out = argv[1],
+                                           .quiet = true});
   if (!profiler) {
     std::fprintf(stderr, "%s\n", profiler.error().message.c_str());
     return 1;
@@ -14,9 +15,7 @@ int main(int argc, char** argv) {
   {
     const marey::Lease lease(*profiler);
     for (int batch = 0; batch < 6; ++batch) {
-      {
-        MAREY_RANGE("forward", marey::arg<"batch">(batch));
-      }
+      { MAREY_RANGE("forward", marey::arg<"batch">(batch)); }
       profiler->step();
     }
   }
