@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "src/event/categories.h"
 #include "src/trace/slice_builder.h"
 
 namespace marey::trace {
@@ -56,6 +57,7 @@ class FileParser {
     }
   }
 
+  [[nodiscard]] bool sealed() const { return builder_.sealed(); }
   [[nodiscard]] bool any_of_ours() const { return builder_.metadata_seen(); }
 
  private:
@@ -183,6 +185,27 @@ class FileParser {
   std::vector<char> scratch_;
 };
 
+/// A window without its trailer still tells how far it came: the whole units of its schedule that its skeleton holds.
+void count_units(Trace* trace) {
+  TraceInfo& info = trace->info;
+  if (info.kind != TraceKind::kWindow || !info.unit || !info.first_unit) return;
+  const std::int64_t first = *info.first_unit;
+  info.recorded_units = 0;
+  info.last_unit = first;
+  for (const Event& event : trace->events) {
+    if (event.category != event::kUnitCategory || event.begin_ns + event.duration_ns <= info.begin_ns) continue;
+    bool own = false;
+    std::int64_t number = -1;
+    for (const ArgValue& arg : trace->args_of(event)) {
+      if (arg.key == "unit") own = arg.string_value == schedule::unit_name(*info.unit);
+      if (arg.key == "index") number = arg.int_value;
+    }
+    if (!own || number < first || number - first >= info.planned_units) continue;
+    if (!event.truncated) ++info.recorded_units;
+    info.last_unit = std::max(*info.last_unit, number);
+  }
+}
+
 Result<Trace> parse(std::vector<char> owned, const std::string& path, const ReadOptions& options) {
   Trace trace;
   trace.path = path;
@@ -197,6 +220,19 @@ Result<Trace> parse(std::vector<char> owned, const std::string& path, const Read
     return Status::damaged(fmt::format("'{}' is not a trace of Marey's: it holds no metadata of Marey's{}", path,
                                        trace.state_reason.empty() ? "" : fmt::format(" ({})", trace.state_reason)));
   }
+  if (parser.sealed()) return trace;
+  if (options.info_only) {
+    // The counts lie in the trailer; without one they come from the events.
+    ReadOptions whole = options;
+    whole.info_only = false;
+    auto read = parse(std::move(trace.storage.front()), path, whole);
+    if (read.is_ok()) {
+      read.value().events.clear();
+      read.value().args.clear();
+    }
+    return read;
+  }
+  count_units(&trace);
   return trace;
 }
 

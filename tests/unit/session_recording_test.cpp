@@ -374,6 +374,14 @@ TEST_F(RecordingTest, LeavesAReadablePartialFileWhileAWindowIsOpen) {
   EXPECT_TRUE(windows[0].path.ends_with(".pftrace.partial"));
   EXPECT_EQ(details(windows[0]), (Lines{"op0", "op1"}));
   EXPECT_EQ(windows[0].info.planned_units, 5);
+  EXPECT_EQ(windows[0].info.recorded_units, 1);
+  EXPECT_EQ(windows[0].info.last_unit, 1);
+  trace::ReadOptions info_only;
+  info_only.info_only = true;
+  const auto info = trace::read_trace(windows[0].path, info_only);
+  ASSERT_TRUE(info.is_ok());
+  EXPECT_EQ(info.value().info.recorded_units, 1);
+  EXPECT_GT(info.value().info.events, 2U);
   profiler->stop("stop");
 }
 
