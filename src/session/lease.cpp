@@ -114,6 +114,7 @@ trace::WindowWriter* Lease::open_writer(WindowState& state, const Environment& e
                                   state.info, state.anchor.clocks);
   if (!created.is_ok()) {
     failure_ = created.status().message();
+    if (state.info.kind == trace::TraceKind::kWindow) results_->window_failed();
     results_->set_message(failure_);
     base::log_once(fmt::format("open {} {}", options_.folder, static_cast<int>(created.status().code())),
                    created.status().message() + " (this window is lost, training goes on)");

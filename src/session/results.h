@@ -53,6 +53,11 @@ class Results {
     const std::lock_guard lock(mutex_);
     ++counts_.open;
   }
+  /// A window's file could not be made.
+  void window_failed() {
+    const std::lock_guard lock(mutex_);
+    ++counts_.failed;
+  }
   /// A window that was opened is gone without a file.
   void window_discarded() {
     const std::lock_guard lock(mutex_);

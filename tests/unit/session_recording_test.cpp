@@ -385,6 +385,28 @@ TEST_F(RecordingTest, LeavesAReadablePartialFileWhileAWindowIsOpen) {
   profiler->stop("stop");
 }
 
+TEST_F(RecordingTest, GoesOnWhenTheFolderIsRemovedAndTriesTheNextWindow) {
+  auto profiler = make("active=1");
+  profiler->start({});
+  session_->drain_now();
+  fs::remove_all(folder_);
+  work("lost");
+  profiler->step();
+  session_->drain_now();
+  Profiler::Snapshot snapshot = profiler->snapshot();
+  EXPECT_EQ(snapshot.counts.failed, 1U);
+  EXPECT_NE(snapshot.message.find(folder_.string()), std::string::npos) << snapshot.message;
+  EXPECT_NE(snapshot.message.find("the folder was removed"), std::string::npos) << snapshot.message;
+  fs::create_directories(folder_);
+  work("kept");
+  profiler->step();
+  profiler->stop("stop");
+  const auto windows = traces();
+  ASSERT_EQ(windows.size(), 1U);
+  EXPECT_EQ(details(windows[0]), Lines{"kept"});
+  EXPECT_EQ(summary(windows[0]), "sealed 1-1 1/1 complete");
+}
+
 TEST_F(RecordingTest, RefusesNonsenseByName) {
   const auto error = [this](Profiler::Options options) {
     options.out = folder_;
