@@ -237,7 +237,7 @@ class Profiler:
         self._world = world
         self._native = _core.Profiler(rank=world.rank, world_size=world.world_size, parallel=world.parallel, **self._options)
         self._started = False
-        self._callbacks = CallbackThread(self._native, self._deliver) if self._on_trace_ready is not None else None
+        self._callbacks = CallbackThread(self._native) if self._on_trace_ready is not None else None
 
     # ---- life ----
 
@@ -259,7 +259,7 @@ class Profiler:
         register(self)
         _finish_with_multiprocessing()
         if self._callbacks is not None:
-            self._callbacks.start()
+            self._callbacks.start(self._deliver)
 
     def step(self) -> None:
         """Ends one unit of the schedule's."""

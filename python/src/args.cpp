@@ -95,7 +95,8 @@ bool set_number(PyObject* value, marey_arg* arg) {
 std::uint32_t name_id(PyObject* name) {
   static PyObject* ids = PyDict_New();
   if (ids == nullptr) return 0;
-  if (PyObject* known = PyDict_GetItemWithError(ids, name)) return static_cast<std::uint32_t>(PyLong_AsUnsignedLong(known));
+  if (PyObject* known = PyDict_GetItemWithError(ids, name))
+    return static_cast<std::uint32_t>(PyLong_AsUnsignedLong(known));
   if (PyErr_Occurred() != nullptr) return 0;
   std::string text;
   if (!utf8_of(name, &text)) return 0;

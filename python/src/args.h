@@ -15,8 +15,8 @@
 /// Arguments of a range or mark in the form of the C ABI, with the text that they point to.
 class Args {
  public:
-  /// int, float, bool and str (and numbers of other libraries) as what they are; anything else as its repr, cut. False with
-  /// a Python error set: only for what must not be swallowed, e.g. KeyboardInterrupt in a __repr__.
+  /// int, float, bool and str (and numbers of other libraries) as what they are; anything else as its repr, cut. False
+  /// with a Python error set: only for what must not be swallowed, e.g. KeyboardInterrupt in a __repr__.
   [[nodiscard]] bool add(PyObject* key, PyObject* value);
   [[nodiscard]] bool add_all(PyObject* kwargs);
   /// Valid until the next add().

@@ -16,7 +16,8 @@
 
 /// The Python frame that enters or leaves a range.
 struct Caller {
-  /// Identity of the frame for as long as a suspended coroutine or generator lives; null when the frame is an ordinary one.
+  /// Identity of the frame for as long as a suspended coroutine or generator lives; null when the frame is an ordinary
+  /// one.
   const void* frame = nullptr;
   /// Ranges of this frame may cross those of others on the same thread: it is a coroutine or a generator, so it can be
   /// suspended inside the range.

@@ -31,8 +31,7 @@ struct Entry {
 };
 
 struct RangeObject {
-  PyObject_HEAD
-  PyObject* name;
+  PyObject_HEAD PyObject* name;
   PyObject* args;  ///< dict of the keyword arguments, or null
   Entry* entries;  ///< `first`, or memory of our own when the object is nested in itself or shared by threads
   std::uint32_t depth;
@@ -43,10 +42,14 @@ struct RangeObject {
 
 PyTypeObject g_range_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-RangeObject* as_range(PyObject* object) { return reinterpret_cast<RangeObject*>(object); }
+RangeObject* as_range(PyObject* object) {
+  return reinterpret_cast<RangeObject*>(object);
+}
 
 /// Identity of this thread, for as long as it runs.
-const void* this_thread() { return &marey::detail::t_cursor; }
+const void* this_thread() {
+  return &marey::detail::t_cursor;
+}
 
 [[gnu::noinline]] bool grow(RangeObject* self) {
   const std::uint32_t capacity = self->capacity * 2 + 2;
@@ -59,7 +62,8 @@ const void* this_thread() { return &marey::detail::t_cursor; }
   return true;
 }
 
-/// Takes out the latest entry that this thread or frame made; false when it made none, i.e. the shutter was closed then.
+/// Takes out the latest entry that this thread or frame made; false when it made none, i.e. the shutter was closed
+/// then.
 bool pop(RangeObject* self, Entry* out) {
   const void* frame = nullptr;
   bool frame_known = false;
@@ -153,8 +157,7 @@ PyObject* range_exit(PyObject* object, PyObject* const*, Py_ssize_t) {
 // ---- async with: what is awaited is there at once ----
 
 struct ReadyObject {
-  PyObject_HEAD
-  PyObject* value;
+  PyObject_HEAD PyObject* value;
 };
 
 PyTypeObject g_ready_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
@@ -172,7 +175,8 @@ void ready_dealloc(PyObject* object) {
 }
 
 PyObject* ready_next(PyObject* object) {
-  // A StopIteration's value is what `await` gives. Ranges and None are no tuples and no exceptions, so they go as they are.
+  // A StopIteration's value is what `await` gives. Ranges and None are no tuples and no exceptions, so they go as they
+  // are.
   PyErr_SetObject(PyExc_StopIteration, reinterpret_cast<ReadyObject*>(object)->value);
   return nullptr;
 }
@@ -195,8 +199,9 @@ bool check_name(const char* what, PyObject* const* values, Py_ssize_t count) {
     PyErr_Format(PyExc_TypeError, "marey.%s(): the name must be a str, not %.100s; write marey.%s(\"forward\")", what,
                  Py_TYPE(values[0])->tp_name, what);
   } else {
-    PyErr_Format(PyExc_TypeError, "marey.%s() takes a name (str) and arguments by keyword, e.g. marey.%s(\"forward\", layer=3)",
-                 what, what);
+    PyErr_Format(PyExc_TypeError,
+                 "marey.%s() takes a name (str) and arguments by keyword, e.g. marey.%s(\"forward\", layer=3)", what,
+                 what);
   }
   return false;
 }
@@ -271,8 +276,12 @@ void range_dealloc(PyObject* object) {
   Py_TYPE(object)->tp_free(object);
 }
 
-PyObject* range_repr(PyObject* object) { return PyUnicode_FromFormat("marey.range(%R)", as_range(object)->name); }
-PyObject* range_name(PyObject* object, void*) { return Py_NewRef(as_range(object)->name); }
+PyObject* range_repr(PyObject* object) {
+  return PyUnicode_FromFormat("marey.range(%R)", as_range(object)->name);
+}
+PyObject* range_name(PyObject* object, void*) {
+  return Py_NewRef(as_range(object)->name);
+}
 
 /// Copies and pickles are made from the name and the arguments; entries stay behind.
 PyObject* range_getnewargs_ex(PyObject* object, PyObject*) {
@@ -343,7 +352,8 @@ bool ready_types() {
   // A static type: only these can have a tp_vectorcall before Python 3.14.
   PyTypeObject& range = g_range_type;
   range.tp_name = "marey._core.range";
-  range.tp_doc = "range(name, /, **args)\n--\n\nA named stretch of time: a context manager, an async one and a decorator.";
+  range.tp_doc =
+      "range(name, /, **args)\n--\n\nA named stretch of time: a context manager, an async one and a decorator.";
   range.tp_basicsize = sizeof(RangeObject);
   range.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
   range.tp_new = range_new;

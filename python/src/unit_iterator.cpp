@@ -6,8 +6,7 @@
 namespace {
 
 struct UnitIterator {
-  PyObject_HEAD
-  PyObject* items;
+  PyObject_HEAD PyObject* items;
   PyObject* on_end_of_unit;
   PyObject* on_end_of_loop;
   bool in_body;
@@ -15,7 +14,9 @@ struct UnitIterator {
 
 PyTypeObject g_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-UnitIterator* as_iterator(PyObject* object) { return reinterpret_cast<UnitIterator*>(object); }
+UnitIterator* as_iterator(PyObject* object) {
+  return reinterpret_cast<UnitIterator*>(object);
+}
 
 bool call(PyObject* function) {
   PyObject* result = PyObject_CallNoArgs(function);
@@ -28,7 +29,8 @@ PyObject* iterator_new(PyTypeObject* type, PyObject* positional, PyObject* keywo
   PyObject* items = nullptr;
   PyObject* on_end_of_unit = nullptr;
   PyObject* on_end_of_loop = nullptr;
-  if (PyArg_ParseTupleAndKeywords(positional, keywords, "OOO", const_cast<char**>(names), &items, &on_end_of_unit, &on_end_of_loop) == 0) {
+  if (PyArg_ParseTupleAndKeywords(positional, keywords, "OOO", const_cast<char**>(names), &items, &on_end_of_unit,
+                                  &on_end_of_loop) == 0) {
     return nullptr;
   }
   PyObject* iterator = PyObject_GetIter(items);
@@ -94,7 +96,9 @@ void iterator_dealloc(PyObject* object) {
 
 bool add_unit_iterator_type(PyObject* module) {
   g_type.tp_name = "marey._core.UnitIterator";
-  g_type.tp_doc = "UnitIterator(items, on_end_of_unit, on_end_of_loop)\n--\n\nItems of another iterable; reports the end of each loop body.";
+  g_type.tp_doc =
+      "UnitIterator(items, on_end_of_unit, on_end_of_loop)\n--\n\nItems of another iterable; reports the end of each "
+      "loop body.";
   g_type.tp_basicsize = sizeof(UnitIterator);
   g_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC;
   g_type.tp_new = iterator_new;

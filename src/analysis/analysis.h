@@ -30,10 +30,15 @@ struct UnitRow {
   std::int64_t begin_ns = 0;
   std::int64_t duration_ns = 0;
   bool truncated = false;
+  std::string role;  ///< whose unit: of the trace, like host, pid and rank
+  std::string host;
+  std::int64_t pid = 0;
+  std::int64_t rank = 0;
   std::uint64_t events = 0;  ///< detail events that begin in it
   /// Time of stages inside the unit; for a unit inside a stage that stage, with the unit's whole time.
   std::map<std::string, std::int64_t> stage_ns;
-  /// Detail time by category: outermost ranges of each thread, cut at the unit's end, so that nesting is counted once.
+  /// Time of the detail ranges that begin in the unit, by category, cut at the unit's end: of each thread the outermost ones of
+  /// the category, so that nesting is counted once.
   std::map<std::string, std::int64_t> category_ns;
 };
 
@@ -55,12 +60,14 @@ struct NameRow {
 enum class TierFilter { kAll, kDetail, kSkeleton };
 /// By falling total, then name. Marks count with time 0.
 std::vector<NameRow> name_table(const trace::Trace& trace, TierFilter tier);
-/// Adds the rows of another trace's table (rows of equal name and category become one).
-void merge(std::vector<NameRow>* into, const std::vector<NameRow>& from);
+
+/// The same of several traces. Of one process and role each skeleton event counts once, however many traces hold it; detail
+/// events count in every trace they lie in (windows of two roles of a process may overlap).
+std::vector<NameRow> joined_name_table(const std::vector<trace::Trace>& traces, TierFilter tier);
 
 /// A train step's whole skeleton lies in the lease's skeleton trace; a window holds it up to its own end. For traces of one
-/// folder this picks, per process and role, the skeleton rows of the skeleton trace where it has them, and the event counts
-/// and category times of the windows: nothing is counted twice. `traces` in any order; result in time order.
+/// folder this takes, per process and role, each unit's whole range from the trace that has it, and adds up the events and
+/// category times of the windows. `traces` in any order; result by rank, host, pid and role, then in time order.
 std::vector<UnitRow> joined_unit_table(const std::vector<trace::Trace>& traces, std::optional<schedule::Unit> unit);
 
 }  // namespace marey::analysis

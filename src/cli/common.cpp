@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <set>
 
 namespace marey::cli {
 
@@ -29,7 +31,11 @@ std::vector<trace::Trace> load(std::string_view command, const std::vector<std::
     files.insert(files.end(), found.value().begin(), found.value().end());
   }
   std::vector<trace::Trace> traces;
+  std::set<std::filesystem::path> seen;  // a file that two paths lead to counts once
   for (const std::string& file : files) {
+    std::error_code error;
+    const auto real = std::filesystem::weakly_canonical(file, error);
+    if (!error && !seen.insert(real).second) continue;
     auto read = trace::read_trace(file, options);
     if (!read.is_ok()) {
       print_error(command, read.status().message());

@@ -88,6 +88,13 @@ std::string output_of(const std::string& command, int* code) {
   return text;
 }
 
+/// What another program answered need not have the types that are expected here.
+std::string text_of(const Json& object, const char* key, const char* otherwise) {
+  if (!object.is_object()) return otherwise;
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
+}
+
 std::string quoted(const std::string& text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -99,6 +106,27 @@ Check check_clock() {
   const std::string detail = fmt::format("the kernel's clocksource is {}", source.empty() ? "unknown" : source);
   if (counter_is_invariant()) return {"clock", "ok", "invariant cycle counter; " + detail, ""};
   return {"clock", "warn", "no invariant cycle counter, so CLOCK_MONOTONIC is used; " + detail, "ranges cost about 20 ns more; nothing to do"};
+}
+
+/// The library that programs and the Python package load: beside the command in a build, in lib of an installation, in the
+/// package of a virtual environment.
+Check check_library() {
+  std::error_code error;
+  const fs::path own = own_folder();
+  std::vector<fs::path> folders{own, own.parent_path() / "lib", own.parent_path() / "lib64"};
+  for (const fs::path& lib : {own.parent_path() / "lib", called_folder().parent_path() / "lib"}) {
+    for (fs::directory_iterator at(lib, error), end; !error && at != end; at.increment(error)) {
+      const std::string name = at->path().filename().string();
+      if (name.ends_with("-linux-gnu")) folders.push_back(at->path());
+      if (name.starts_with("python3")) folders.push_back(at->path() / "site-packages" / "marey" / "lib");
+    }
+  }
+  for (const fs::path& folder : folders) {
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+      if (at->path().filename().string().starts_with("libmarey.so")) return {"library", "ok", at->path().string(), ""};
+    }
+  }
+  return {"library", "warn", fmt::format("no libmarey.so near {}", own.string()), "install Marey whole, or set LD_LIBRARY_PATH where programs start"};
 }
 
 Check check_output() {
@@ -123,18 +151,18 @@ void check_python(std::vector<Check>* checks, Json* python) {
     checks->push_back({"python", "warn", fmt::format("{} cannot import marey", interpreter), "pip install marey into that environment, or use C++ alone"});
     return;
   }
-  checks->push_back({"python", "ok", fmt::format("{} {} with marey {}", interpreter, python->value("python", "?"), python->value("marey", "?")), ""});
-  const Json torch = python->value("torch", Json::object());
-  const Json version = torch.value("version", Json(nullptr));
-  if (!version.is_string()) {
+  checks->push_back({"python", "ok", fmt::format("{} {} with marey {}", interpreter, text_of(*python, "python", "?"), text_of(*python, "marey", "?")), ""});
+  const Json torch = python->value("torch", Json());
+  const std::string version = text_of(torch, "version", "");
+  if (version.empty()) {
     checks->push_back({"pytorch", "warn", "PyTorch is not installed there: operators cannot be recorded, everything else works", "pip install torch"});
     return;
   }
-  const Json source = torch.value("source", Json::object());
-  const std::string state = source.value("state", "unknown");
-  const std::string path = source.contains("path") && source["path"].is_string() ? source["path"].get<std::string>() : "";
-  const std::string reason = source.contains("reason") && source["reason"].is_string() ? source["reason"].get<std::string>() : "";
-  const std::string detail = fmt::format("PyTorch {}: source {}{}{}", version.get<std::string>(), state, path.empty() ? "" : " at " + path,
+  const Json source = torch.value("source", Json());
+  const std::string state = text_of(source, "state", "unknown");
+  const std::string path = text_of(source, "path", "");
+  const std::string reason = text_of(source, "reason", "");
+  const std::string detail = fmt::format("PyTorch {}: source {}{}{}", version, state, path.empty() ? "" : " at " + path,
                                          reason.empty() ? "" : " (" + reason + ")");
   const bool good = state == "loaded" || state == "available";
   checks->push_back({"pytorch", good ? "ok" : "warn", detail,
@@ -146,6 +174,7 @@ int run(const Flags& flags) {
   checks.push_back({"marey", "ok", fmt::format("{} at {}", MAREY_VERSION, own_folder().string()), ""});
   checks.push_back(check_clock());
   checks.push_back(check_output());
+  checks.push_back(check_library());
   Json python;
   check_python(&checks, &python);
   bool failed = false;
@@ -169,7 +198,7 @@ int run(const Flags& flags) {
 
 void add_doctor(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("doctor", "Check this machine: clock, output folder, Python package, PyTorch source");
+  CLI::App* command = app.add_subcommand("doctor", "Check this machine: clock, output folder, library, Python package, PyTorch source");
   command->add_flag("--json", flags->json, "Print JSON: checks, and what the Python package says");
   command->footer(std::string("Example: marey doctor\n") + std::string(kExitCodesHelp));
   command->callback([flags, exit_code] { *exit_code = run(*flags); });

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 
 #include "src/cli/common.h"
@@ -29,6 +32,11 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   } catch (const std::exception& error) {
     fmt::print(stderr, "marey: {}\n", error.what());
+    return kExitMissing;
+  }
+  // What is still in the buffer may meet a full disk.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    fmt::print(stderr, "marey: cannot write the output: {}\n", std::strerror(errno));
     return kExitMissing;
   }
   return exit_code;

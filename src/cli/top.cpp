@@ -28,12 +28,11 @@ std::int64_t sort_key(const analysis::NameRow& row, const std::string& key) {
 int run(const Flags& flags) {
   int exit_code = kExitOk;
   const auto traces = load("top", flags.paths, {}, &exit_code);
-  if (traces.empty()) return exit_code;
+  if (traces.empty() && !flags.json) return exit_code;
   const analysis::TierFilter tier = flags.tier == "detail"     ? analysis::TierFilter::kDetail
                                     : flags.tier == "skeleton" ? analysis::TierFilter::kSkeleton
                                                                : analysis::TierFilter::kAll;
-  std::vector<analysis::NameRow> rows;
-  for (const auto& t : traces) analysis::merge(&rows, analysis::name_table(t, tier));
+  std::vector<analysis::NameRow> rows = analysis::joined_name_table(traces, tier);
   // Shares are of all self time, so that they add up to one.
   std::int64_t whole_ns = 0;
   for (const auto& row : rows) whole_ns += row.self_ns;
@@ -67,12 +66,13 @@ int run(const Flags& flags) {
 void add_top(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("top", "Per name: count, total, self, mean, min, max, share");
-  command->add_option("path", flags->paths, "Trace files, or folders of them (their counts are added)")->required();
+  command->add_option("path", flags->paths, "Trace files, or folders of them (their counts are added; stages and units count once)")->required();
   command->add_option("--sort", flags->sort, "Largest first by")->check(CLI::IsMember({"total", "self", "count", "mean", "max"}))->capture_default_str();
   command->add_option("--tier", flags->tier, "Which events")->check(CLI::IsMember({"all", "detail", "skeleton"}))->capture_default_str();
   command->add_option("--limit", flags->limit, "Only so many names; 0: all")->capture_default_str();
   command->add_flag("--json", flags->json, "Print a JSON array, one object a name; times in ns");
   command->footer(std::string("Self is the time without direct children on the same thread; share is of all self time. Marks count with time 0.\n"
+                              "An event that lies in overlapping windows of two roles counts in each.\n"
                               "Example: marey top --sort self --limit 20 marey-traces/FILE.pftrace\n") +
                   std::string(kExitCodesHelp));
   command->callback([flags, exit_code] { *exit_code = run(*flags); });

@@ -154,6 +154,8 @@ bool LaneRegistry::drain_lane(Lane& lane, LaneConsumer& consumer, std::size_t* s
     lane.read_chunk = next;
     lane.read_cursor = first_slot(next);
     pool_->give(done);
+    // Threads that are ahead of the drain write into pages that exist already.
+    if ((detail::g_gate.load(std::memory_order_relaxed) & detail::kGateUser) != 0) pool_->prefault(kWarmChunks);
   }
   const std::uint64_t dropped = lane.dropped.load(std::memory_order_relaxed);
   if (dropped != lane.dropped_seen) {

@@ -34,7 +34,7 @@ std::int64_t offset_of(const Schedule& s) { return s.skip_first_wait != 0 ? s.wa
 std::optional<std::int64_t> end_of(const Schedule& s) {
   if (s.repeat == 0) return std::nullopt;
   std::int64_t units = 0;
-  if (__builtin_mul_overflow(s.repeat, cycle_of(s), &units)) return std::nullopt;  // further than anybody counts
+  if (__builtin_mul_overflow(s.repeat, cycle_of(s), &units) || units > kLastUnit) return std::nullopt;
   return s.skip_first + units - offset_of(s);
 }
 
@@ -104,8 +104,11 @@ Result<Schedule> parse(std::string_view text) {
     seen[index] = true;
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error == std::errc::result_out_of_range) {
+    if (error == std::errc::result_out_of_range && !value.starts_with('-')) {
       return Status::invalid_argument(fmt::format("schedule: {}={} is larger than {}", key, value, kMaxNumber));
+    }
+    if (error == std::errc::result_out_of_range) {
+      return Status::invalid_argument(fmt::format("schedule: {}={} is negative; use a number from 0", key, value));
     }
     if (error != std::errc() || end != value.data() + value.size()) {
       return Status::invalid_argument(fmt::format("schedule: {}={} is not a whole number", key, value));

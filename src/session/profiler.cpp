@@ -176,6 +176,7 @@ Control Profiler::window_end(const Change& change) {
   extra.discard_if_no_unit = change.units_over;
   extra.text = extra.complete && !change.stopping ? "schedule" : change.window_reason;
   window_.reset();
+  results_->expect();
   return end;
 }
 
@@ -198,7 +199,6 @@ Control Profiler::window_begin() {
     if (stage.scheduled) extra.text = stage.text;
   }
   extra.sources = session_.sources().states();
-  results_->expect();
   return begin;
 }
 
@@ -296,7 +296,6 @@ void Profiler::start(std::optional<std::int64_t> train_step) {
   if (options_.schedule) info.schedule = *options_.schedule;
   info.contents = contents_.names;
   lease_ = std::make_shared<Lease>(std::move(lease), results_);
-  results_->expect();
   results_->set_message("");
 
   ControlBatch first;
@@ -446,6 +445,7 @@ void Profiler::stop(const char* reason) {
     end.extra->text = reason;
     end.extra->complete = !failed;
     end.extra->nothing = why_nothing(std::string_view(reason) == "exception");
+    results_->expect();  // before it stops running: until the lease is sealed a trace may come
     running_ = false;
     stages_.clear();
     const bool over = loop_over_ && options_.schedule;

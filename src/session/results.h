@@ -44,7 +44,7 @@ class Results {
     std::uint64_t lost = 0;
   };
 
-  /// A lease, or a window that was closed, is to be sealed: wait() waits for it.
+  /// A lease ended, or a window closed: wait() waits until done() says that it is sealed.
   void expect() {
     const std::lock_guard lock(mutex_);
     ++outstanding_;

@@ -80,6 +80,10 @@ Session::Session(const Options& options) : options_(options), calibration_(*opti
   if (!options_.start_thread) return;
   thread_ = std::thread([this] { run(); });
   pthread_setname_np(thread_.native_handle(), "marey-drain");
+  // A batch thread never preempts the thread that wakes it: step() and stop() go on while the drain waits for a free core or
+  // for its fair share.
+  const sched_param no_priority{};
+  (void)pthread_setschedparam(thread_.native_handle(), SCHED_BATCH, &no_priority);
 }
 
 Session::~Session() {

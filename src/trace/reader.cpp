@@ -109,29 +109,31 @@ class FileParser {
   const char* inflate(std::span<const char> compressed) {
     // deflate makes at most 1032 bytes of one; a batch is bounded besides, so a hostile file costs little.
     const std::uint64_t bound = std::min<std::uint64_t>(kMaxBatchBytes, compressed.size() * 1032 + 64);
-    // Kept whatever comes: events that decode before the damage refer to it.
-    std::vector<char>& out = trace_->storage.emplace_back();
-    std::uint64_t capacity = std::min<std::uint64_t>(bound, std::max<std::uint64_t>(512 * 1024, compressed.size() * 8));
+    // Packets of Marey's shrink to a third or less; room that is there already is used.
+    std::uint64_t capacity = std::min<std::uint64_t>(bound, std::max<std::uint64_t>({16 * 1024, compressed.size() * 5, scratch_.size()}));
     std::size_t size = 0;
     while (true) {
-      if (inflated_bytes_ + capacity > options_.max_uncompressed_bytes) {
-        out = {};
-        return "more data than the reader was allowed to hold";
-      }
-      out.resize(capacity);
-      const libdeflate_result result =
-          libdeflate_zlib_decompress(decompressor_.get(), compressed.data(), compressed.size(), out.data(), out.size(), &size);
+      if (inflated_bytes_ + capacity > options_.max_uncompressed_bytes) return "more data than the reader was allowed to hold";
+      if (scratch_.size() < capacity) scratch_.resize(capacity);
+      const libdeflate_result result = libdeflate_zlib_decompress(decompressor_.get(), compressed.data(), compressed.size(),
+                                                                  scratch_.data(), capacity, &size);
       if (result == LIBDEFLATE_SUCCESS) break;
       if (result != LIBDEFLATE_INSUFFICIENT_SPACE || capacity == bound) {
-        out = {};
         return "a compressed batch does not inflate: its events are lost, and later times on their tracks are too early";
       }
       capacity = std::min(bound, capacity * 4);
     }
-    out.resize(size);
-    if (capacity > 2 * size) out.shrink_to_fit();
     inflated_bytes_ += size;
-    std::span<const char> rest(out.data(), out.size());
+    const char* problem = batch({scratch_.data(), size});
+    // Events refer to the names and texts in the batch; most batches bring no new ones.
+    if (builder_.take_refers()) {
+      trace_->storage.push_back(std::move(scratch_));
+      scratch_ = {};
+    }
+    return problem;
+  }
+
+  const char* batch(std::span<const char> rest) {
     const char* problem = nullptr;
     while (!rest.empty()) {
       if (static_cast<unsigned char>(rest[0]) != 0x0A) return "a compressed batch holds something else than packets";
@@ -174,6 +176,7 @@ class FileParser {
   SliceBuilder builder_;
   std::unique_ptr<libdeflate_decompressor, FreeDecompressor> decompressor_{libdeflate_alloc_decompressor()};
   std::uint64_t inflated_bytes_ = 0;
+  std::vector<char> scratch_;
 };
 
 Result<Trace> parse(std::vector<char> owned, const std::string& path, const ReadOptions& options) {

@@ -112,8 +112,12 @@ const char* SliceBuilder::packet(std::span<const char> body, std::span<const cha
     }
     Sequence& sequence = *cached_;
     if ((view.flags & field::kFlagStateCleared) != 0) {
-      sequence = Sequence();
-      sequence.valid = true;
+      if (view.has_event) {
+        note("an event resets its track");  // only a track's first packet does: the rest of the track stays readable
+      } else {
+        sequence = Sequence();
+        sequence.valid = true;
+      }
     }
     if (!view.descriptor.empty() || view.chrome_events.empty()) {
       if (!view.clock_snapshot.empty()) note(clock_snapshot(view.clock_snapshot, &sequence));
@@ -208,6 +212,7 @@ bool SliceBuilder::put(std::vector<std::string_view>* table, std::uint64_t iid, 
     table->resize(iid + 1);
   }
   ++entries_;
+  refers_ = true;
   (*table)[iid] = text;
   return true;
 }
@@ -309,6 +314,7 @@ const char* SliceBuilder::annotations(std::span<const std::string_view> list, co
         case field::annotation::kString:
           arg.type = ArgValue::Type::kString;
           arg.string_value = bytes_of(annotation);
+          refers_ = true;
           break;
         default: annotation.skip();
       }

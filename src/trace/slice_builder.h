@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "src/trace/reader.h"
@@ -24,6 +25,8 @@ class SliceBuilder {
 
   [[nodiscard]] bool sealed() const { return sealed_; }
   [[nodiscard]] bool metadata_seen() const { return metadata_seen_; }
+  /// Whether the trace refers to bytes of the packets since the last call, so that they must be kept.
+  bool take_refers() { return std::exchange(refers_, false); }
   /// Begins and marks that decoded.
   [[nodiscard]] std::uint64_t counted() const { return counted_; }
 
@@ -81,6 +84,7 @@ class SliceBuilder {
   std::uint64_t entries_ = 0;    ///< interned
   std::uint64_t gap_slots_ = 0;  ///< of interned ids that were skipped
   std::int64_t last_ns_ = INT64_MIN;
+  bool refers_ = false;
   bool sealed_ = false;
   bool metadata_seen_ = false;
 };

@@ -61,7 +61,9 @@ def test_plan_as_text_is_a_strip(marey: Callable[..., Any]) -> None:
         ([], 2, ""),
     ],
 )
-def test_errors_go_to_stderr_with_their_exit_code(build_dir: Path, tmp_path: Path, words: list[object], code: int, said: str) -> None:
+def test_errors_go_to_stderr_with_their_exit_code(
+    build_dir: Path, tmp_path: Path, words: list[object], code: int, said: str
+) -> None:
     done = subprocess.run(
         [build_dir / "bin" / "marey", *map(str, words)], capture_output=True, text=True, timeout=60, cwd=tmp_path
     )
@@ -122,6 +124,36 @@ def test_units_joins_the_window_with_the_skeleton(folder: Path, window: Path, ma
     assert set(whole["stages"]) == {"rollout", "actor_update"}
 
 
+def test_several_paths_and_files_of_one_lease_count_nothing_twice(folder: Path, window: Path, marey: Callable[..., Any]) -> None:
+    def count(rows: list[dict[str, Any]], name: str) -> int:
+        return sum(row["count"] for row in rows if row["name"] == name)
+
+    alone = marey("top", window, "--json")
+    joined = marey("top", folder, window, "--json")
+    assert count(joined, "outer") == count(alone, "outer") == 40
+    assert count(joined, "actor_update") == 1
+    assert count(joined, "mini_batch 2") == 1
+
+
+def test_what_is_missing_is_told_in_both_forms(build_dir: Path, tmp_path: Path) -> None:
+    for command in ("units", "top", "info"):
+        for words in ([], ["--json"]):
+            done = run(build_dir, command, tmp_path, *words)
+            assert done.returncode == 1
+            assert "no .pftrace file" in done.stderr
+            assert done.stdout == ("[]\n" if words else "")
+
+
+@pytest.mark.parametrize("command", ["dump", "top", "units", "info"])
+def test_output_that_cannot_be_written_is_an_error(build_dir: Path, window: Path, command: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [build_dir / "bin" / "marey", command, window], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+
+
 def test_top_self_times_add_up_to_the_outermost_times(window: Path, marey: Callable[..., Any]) -> None:
     rows = marey("top", window, "--json")
     events = marey("dump", window, "--json")
@@ -129,9 +161,15 @@ def test_top_self_times_add_up_to_the_outermost_times(window: Path, marey: Calla
     assert sum(row["self_ns"] for row in rows) == outermost
     assert abs(sum(row["share"] for row in rows) - 1) < 1e-9
     for row in rows:
-        durations = [event["duration_ns"] or 0 for event in events if (event["name"], event["category"]) == (row["name"], row["category"])]
+        durations = [
+            event["duration_ns"] or 0 for event in events if (event["name"], event["category"]) == (row["name"], row["category"])
+        ]
         assert (row["count"], row["total_ns"]) == (len(durations), sum(durations))
-        assert (row["min_ns"], row["max_ns"], row["mean_ns"]) == (min(durations), max(durations), sum(durations) // len(durations))
+        assert (row["min_ns"], row["max_ns"], row["mean_ns"]) == (
+            min(durations),
+            max(durations),
+            sum(durations) // len(durations),
+        )
 
 
 def test_dump_says_where_every_event_lies(window: Path, marey: Callable[..., Any]) -> None:
@@ -168,7 +206,8 @@ def test_a_damaged_file_is_told_and_the_others_are_read(build_dir: Path, folder:
 
 def test_doctor_answers_in_both_forms(marey: Callable[..., Any], build_dir: Path) -> None:
     report = marey("doctor", "--json")
-    assert [check["check"] for check in report["checks"]][:3] == ["marey", "clock", "output"]
+    assert [check["check"] for check in report["checks"]][:4] == ["marey", "clock", "output", "library"]
+    assert report["checks"][3]["state"] == "ok"
     assert {check["state"] for check in report["checks"]} <= {"ok", "warn", "fail"}
     assert "ok    marey" in run(build_dir, "doctor").stdout
 

@@ -211,6 +211,7 @@ assert profiler.wait(30) and calls == [os.getpid()]
     assert outcome.names() == ["parent", "r", "second"]
     assert len(outcome.windows) == 1
     assert len(outcome.skeletons) == 1
+    assert "leaked" not in outcome.stderr
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

@@ -20,7 +20,9 @@ def test_actions_equal_those_of_torch_over_a_grid(build_dir: Path) -> None:
     grid += list(itertools.product((5, 6, 11), (1, 2, 7, 8), (0, 1, 2, 9), (1, 2, 3, 8, 9, 12, 15), range(13), range(2)))
     assert len(grid) >= 20_000
     lines = "\n".join(" ".join(map(str, numbers)) for numbers in grid)
-    done = subprocess.run([build_dir / "bin" / "print_actions"], input=lines, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [build_dir / "bin" / "print_actions"], input=lines, capture_output=True, text=True, check=True, timeout=60
+    )
     ours = done.stdout.split()
     assert len(ours) == len(grid)
     action = profiler.ProfilerAction

@@ -28,12 +28,12 @@ import marey, torch
 from torch.profiler import record_function
 torch.set_num_threads(1)
 
-def record(contents, work, out="traces"):
+def record(contents, work, out="traces", may_lose=False):
     with marey.Profiler(contents=contents, out=out, skeleton=False, quiet=True) as profiler:
         work()
     assert profiler.wait(60)
     (window,) = profiler.windows
-    assert window.lost == 0, window
+    assert may_lose or window.lost == 0, window
     return window
 """
 
@@ -61,6 +61,7 @@ def work():
     torch.stack((i, i))
     i[torch.tensor([0, 1])]
     a[:, None].expand(2, 4, 3).sum(dim=[0, 1])
+    torch.zeros([1] * 30).expand([1] * 31)
     torch.zeros(())
     torch.zeros(2, dtype=torch.bfloat16) + torch.zeros(2, dtype=torch.float16)
     torch.empty(0, 7, dtype=torch.complex64).abs()
@@ -162,9 +163,12 @@ def test_sequence_numbers_and_forward_threads_are_those_of_torch_profiler(
     events = ours(marey, compared / "traces")
     nodes = sequences([(e["name"], e["args"]) for e in events if e["category"] == "backward"])
     assert nodes == sequences([(e["name"], e["args"]) for e in theirs if e["name"] in {name for name, _, _ in nodes}])
+    # torch.profiler gives the engine's wrapper of each node the node's number afterwards.
+    wrappers = {f"autograd::engine::evaluate_function: {name}" for name, _, _ in nodes}
     forward = sequences([(e["name"], e["args"]) for e in events if e["category"] == "operator"])
-    wanted = sequences([(e["name"], e["args"]) for e in theirs if e["name"] not in {name for name, _, _ in nodes}])
+    wanted = sequences([(e["name"], e["args"]) for e in theirs if e["name"] not in wrappers | {name for name, _, _ in nodes}])
     assert [each[:2] for each in forward] == [each[:2] for each in wanted]
+    assert {thread for _, _, thread in forward} == {thread for _, _, thread in nodes}
 
 
 def test_each_backward_node_is_reached_by_the_flow_of_its_forward(compared: Path, marey: Marey) -> None:
@@ -196,41 +200,34 @@ def test_an_outline_holds_backward_nodes_and_user_scopes_alone(compared: Path, m
 THREADS = (
     PRELUDE
     + """
-go, stop = threading.Event(), threading.Event()
-windows = 8
+stop = threading.Event()
 counts = [0, 0]
 
 def steady(index):
-    x = torch.ones(2)
-    go.wait()
+    x = torch.ones(50_000)
     while not stop.is_set():
-        with torch.no_grad():
-            x.neg()
+        x.neg()
         counts[index] += 1
 
-threads = [threading.Thread(target=steady, args=(i,), name=f"steady-{i}") for i in range(2)]
+# The outer profiler records all that two threads do; inner ones change what is wanted, forth and back, meanwhile.
+outer = marey.Profiler(contents="cpu", out="outer", skeleton=False, quiet=True)
+outer.start()
+x, mine = torch.ones(3), 0
+threads = [threading.Thread(target=steady, args=(i,)) for i in range(2)]
 for thread in threads:
     thread.start()
-go.set()
-
-# The outer profiler records all the time; inner ones change what is wanted, forth and back, while two threads run.
-outer = marey.Profiler(contents="cpu", out="outer", skeleton=False, quiet=True)
-x, mine = torch.ones(3), 0
-outer.start()
-torch.ones(1).exp()
-for i in range(windows):
-    with marey.Profiler(contents=("shapes", "outline")[i % 2], out=f"inner-{i}", skeleton=False, quiet=True) as inner:
+for i in range(20):
+    with marey.Profiler(contents=("shapes", "outline")[i % 2], out=f"inner-{i % 2}", skeleton=False, quiet=True) as inner:
         before = list(counts)
-        while any(counts[t] < before[t] + 50 for t in range(2)):
+        while any(counts[t] < before[t] + 5 for t in range(2)):
             x.sin()
             mine += 1
-    assert inner.wait(60)
-outer.stop()
 stop.set()
 for thread in threads:
     thread.join()
-assert outer.wait(60)
-print(json.dumps({"mine": mine, "lost": outer.windows[0].lost}))
+outer.stop()
+assert inner.wait(60) and outer.wait(60)
+print(json.dumps({"sin": mine, "neg": sum(counts), "lost": outer.windows[0].lost}))
 """
 )
 
@@ -238,18 +235,20 @@ print(json.dumps({"mine": mine, "lost": outer.windows[0].lost}))
 def test_a_change_of_contents_by_another_window_loses_and_doubles_nothing(run_python: Run, tmp_path: Path, marey: Marey) -> None:
     done = run_python(THREADS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["lost"] == 0
+    expected = json.loads(done.stdout)
+    assert expected["lost"] == 0
     events = ours(marey, tmp_path / "outer")
-    assert Counter(event["name"] for event in events)["aten::sin"] == result["mine"]
-    # An operator of the steady threads follows the one before: a doubled one would lie within its twin.
+    names = Counter(event["name"] for event in events)
+    assert (names["aten::sin"], names["aten::neg"]) == (expected["sin"], expected["neg"])
     steady = [event for event in events if event["name"] == "aten::neg"]
-    assert {event["thread"] for event in steady} == {"steady-0", "steady-1"}
-    assert {event["depth"] for event in steady} == {0}
-    assert sum(event["truncated"] for event in steady) <= 2
-    for i in range(8):
-        names = {event["name"] for event in ours(marey, tmp_path / f"inner-{i}")} if (tmp_path / f"inner-{i}").exists() else set()
-        assert ("aten::sin" in names) == (i % 2 == 0)
+    assert len({event["tid"] for event in steady}) == 2
+    assert {(event["depth"], event["truncated"]) for event in steady} == {(0, False)}
+    shaped = [path for path in (tmp_path / "inner-0").iterdir() if path.suffix == ".pftrace"]
+    assert len(shaped) == 10
+    for path in shaped:
+        assert any(event["args"].get("Input Dims") == "[[3]]" for event in ours(marey, path) if event["name"] == "aten::sin")
+    # There was nothing for an outline to hold, and no file is made of nothing.
+    assert list((tmp_path / "inner-1").iterdir()) == []
 
 
 DEEP = (
@@ -263,7 +262,7 @@ def nest(levels):
 def work():
     nest(1500)
     torch.ones(2).cos()
-record("cpu", work)
+record("cpu", work, may_lose=True)
 first, second = record_function("first"), record_function("second")
 def crossing():
     first.__enter__()
@@ -298,7 +297,7 @@ def test_deep_recursion_keeps_the_names_of_what_is_outside(nested: Path, marey: 
     events = ours(marey, nested / "traces")
     (info,) = marey("info", nested / "traces", "--json")
     levels = [event for event in events if event["name"].startswith("level ")]
-    too_deep = sum(loss["count"] for loss in info["losses"])
+    too_deep = sum(loss["count"] for loss in info["losses"] if loss["reason"] == "too_deep")
     assert len(levels) + too_deep == 1500
     assert [event["depth"] for event in levels] == list(range(len(levels)))
     assert not any(event["truncated"] for event in events)

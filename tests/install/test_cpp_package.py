@@ -63,7 +63,7 @@ def test_another_minor_version_is_refused(prefix: Path, tmp_path: Path) -> None:
     words = ["cmake", "-S", str(tmp_path), "-B", str(tmp_path / "build"), f"-DCMAKE_PREFIX_PATH={prefix}"]
     done = subprocess.run(words, capture_output=True, text=True, env=clean_environment())
     assert done.returncode != 0
-    assert "compatible with requested version" in done.stderr
+    assert "compatible with requested version" in " ".join(done.stderr.split())
 
 
 def test_the_tree_holds_the_public_parts_and_no_python(prefix: Path) -> None:
@@ -76,15 +76,9 @@ def test_the_tree_holds_the_public_parts_and_no_python(prefix: Path) -> None:
 
 def test_the_library_exports_marey_s_names_only(prefix: Path) -> None:
     library = next(prefix.rglob("libmarey.so"))
-    symbols = [line.split() for line in run("nm", "-DC", "--defined-only", "--format=posix", library).splitlines()]
-    foreign = [
-        words[0]
-        for words in symbols
-        if not re.match(r"(_?marey|(vtable|typeinfo|typeinfo name) for marey)", " ".join(words))
-        and words[-1] != "0"
-        and words[1] not in "VWvwu"
-    ]
-    assert not foreign
+    names = [line.split(maxsplit=1)[0] for line in run("nm", "-D", "--defined-only", "--format=posix", library).splitlines()]
+    assert "marey_version" in names
+    assert [name for name in names if not re.match(r"marey_|_Z\w*N5marey6detail", name)] == []
     needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", library))
     assert {re.sub(r"\.so.*", "", name) for name in needed} <= {
         "libstdc++", "libm", "libgcc_s", "libc", "libpthread", "libdl", "libfmt", "libdeflate", "libz", "ld-linux-x86-64", "ld-linux-aarch64",

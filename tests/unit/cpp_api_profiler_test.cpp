@@ -101,6 +101,19 @@ TEST_F(CppApiTest, AWindowHoldsExactlyItsMiniBatches) {
   EXPECT_EQ(profiler.next_window(windows[1].sequence).error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(CppApiTest, WaitReturnsWhileTheLeaseGoesOn) {
+  Profiler profiler = make(Schedule{.wait = 1, .active = 1});
+  const Lease lease(profiler);
+  for (int window = 1; window <= 2; ++window) {
+    profiler.step();  // the unit that waits
+    { const Range range("forward"); }
+    profiler.step();
+    const Error error = profiler.wait(30);
+    ASSERT_FALSE(error) << error.message;
+    EXPECT_EQ(profiler.windows().size(), static_cast<std::size_t>(window));
+  }
+}
+
 TEST_F(CppApiTest, ALoopOverAContainerTicksOncePerElement) {
   Profiler profiler = make({.active = 1});
   const std::vector<std::string> batches{"a", "b", "c"};
@@ -261,6 +274,37 @@ TEST_F(CppApiTest, StatusTellsWhereTheLoopIsAndWhyNothingCame) {
   EXPECT_FALSE(stopped.running);
   EXPECT_NE(stopped.message.find("2 mini_batch"), std::string::npos) << stopped.message;
   EXPECT_TRUE(profiler.windows().empty());
+}
+
+TEST_F(CppApiTest, WaitIsForWhatIsClosedNotForTheLeaseThatRuns) {
+  Profiler profiler = make({.active = 1});
+  ASSERT_FALSE(profiler.start());
+  { MAREY_RANGE("first"); }
+  profiler.step();
+  { MAREY_RANGE("second"); }  // its window is open
+  EXPECT_EQ(sealed(profiler).size(), 1U);
+  EXPECT_EQ(profiler.next_window(1).error().code, ErrorCode::kExhausted);
+  ASSERT_FALSE(profiler.stop());
+  EXPECT_EQ(sealed(profiler).size(), 2U);
+}
+
+TEST_F(CppApiTest, OneThreadMayWaitForWindowsWhileAnotherStartsAndStops) {
+  Profiler profiler = make({.active = 1});
+  std::atomic<bool> over{false};
+  std::thread callbacks([&] {
+    std::uint64_t seen = 0;
+    while (!over.load()) {
+      if (auto window = profiler.next_window(seen, 0.001)) seen = window->sequence;
+    }
+  });
+  for (int step = 0; step < 100; ++step) {
+    const Lease lease(profiler, step);
+    { MAREY_RANGE("work"); }
+    profiler.step();
+  }
+  over.store(true);
+  callbacks.join();
+  EXPECT_EQ(sealed(profiler).size(), 100U);
 }
 
 TEST_F(CppApiTest, ProfilersOnTwoThreadsDoNotDisturbEachOther) {

@@ -10,6 +10,7 @@
 #include "src/event/string_table.h"
 #include "src/trace/reader.h"
 #include "src/trace/writer.h"
+#include "tests/unit/trace_memory_files.h"
 
 namespace marey::trace {
 namespace {
@@ -126,6 +127,181 @@ TEST(TraceCut, SurvivesEveryDamagedByteAndNeverCallsAWholeFileCut) {
   }
   // The rest of the flips land in text and numbers, which stay what they are: text and numbers.
   EXPECT_GT(damaged, static_cast<int>(whole.size()));
+}
+
+/// The same, flushed but neither compressed nor sealed: every byte is a packet's own.
+std::vector<char> raw_bytes(int ranges) {
+  MemoryFileSystem files;
+  auto created = WindowWriter::create({"out", &files, &event::names()}, sample_info(), {1000, 5000, 1, 2});
+  EXPECT_TRUE(created.is_ok()) << created.status().message();
+  WindowWriter& writer = *created.value();
+  const TrackId track = writer.add_thread_track({7, 8, "main"});
+  const Arg args[] = {{event::names().intern("flag", "arg"), Arg::Type::kBool, 1, 0, {}},
+                      {event::names().intern("value", "arg"), Arg::Type::kDouble, 0, 0.5, {}},
+                      {event::names().intern("text", "arg"), Arg::Type::kString, 0, 0, "text"}};
+  for (int i = 0; i < ranges; ++i) {
+    const std::uint32_t name = event::names().intern(fmt::format("range {}", i % 5), "user");
+    BeginExtras extras;
+    extras.args = args;
+    extras.flow_id = static_cast<std::uint64_t>(i) + 1;
+    writer.begin(track, 1000 + i * 10, name, extras);
+    writer.begin(track, 1000 + i * 10, name);
+    writer.mark(track, 1001 + i * 10, name, args);
+    writer.end(track, 1010 + i * 10, false);
+    writer.end(track, 1010 + i * 10, i + 1 == ranges);
+  }
+  EXPECT_TRUE(writer.flush().is_ok());
+  return files.files.at(writer.path());
+}
+
+void expect_consistent(const Trace& trace) {
+  for (std::size_t i = 0; i < trace.events.size(); ++i) {
+    const Event& event = trace.events[i];
+    ASSERT_GE(event.duration_ns, 0);
+    ASSERT_LT(event.track, trace.tracks.size());
+    ASSERT_TRUE(event.parent == kNoParent || event.parent < i);
+    ASSERT_LE(event.first_arg + event.arg_count, trace.args.size());
+    ASSERT_FALSE(event.name.empty());
+  }
+}
+
+TEST(TraceCut, KeepsEveryWholeUncompressedPacketAtEveryCut) {
+  const std::vector<char> bytes = raw_bytes(6);
+  const std::vector<std::size_t> ends = packet_ends(bytes);
+  std::size_t events = 0;
+  std::size_t whole = 0;
+  for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
+    const bool at_end = whole < ends.size() && ends[whole] == cut;
+    whole += at_end ? 1 : 0;
+    const auto read = read_trace_bytes({bytes.data(), cut}, "cut");
+    if (!read.is_ok()) {
+      ASSERT_LT(whole, 3U);
+      continue;
+    }
+    ASSERT_EQ(read.value().state, TraceState::kPartial) << cut << ": " << read.value().state_reason;
+    if (at_end) {
+      ASSERT_GE(read.value().events.size(), events);
+      events = read.value().events.size();
+    }
+    ASSERT_EQ(read.value().events.size(), events) << cut;
+    expect_consistent(read.value());
+  }
+  EXPECT_EQ(events, 18U);
+}
+
+TEST(TraceCut, SurvivesEveryDamagedUncompressedByte) {
+  const std::vector<char> whole = raw_bytes(4);
+  const std::size_t set_up = packet_ends(whole)[4];  // head, then the track's two packets
+  std::size_t worst = 12;
+  int damaged = 0;
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    for (int flip = 1; flip < 256; flip += flip < 8 ? 1 : 31) {
+      std::vector<char> bytes = whole;
+      bytes[at] = static_cast<char>(static_cast<unsigned char>(bytes[at]) ^ flip);
+      const auto read = read_trace_bytes(bytes, "flipped");
+      if (!read.is_ok()) continue;  // the packet that says whose trace it is
+      ASSERT_NE(read.value().state, TraceState::kSealed);
+      damaged += read.value().state == TraceState::kDamaged ? 1 : 0;
+      expect_consistent(read.value());
+      // A byte of its set-up may cost the whole track; a length may swallow the packets behind it.
+      if (at >= set_up) worst = std::min(worst, read.value().events.size());
+    }
+  }
+  EXPECT_GT(damaged, static_cast<int>(whole.size()));
+  EXPECT_GE(worst, 3U);
+}
+
+TEST(TraceCut, GoesOnBehindADamagedPacketHead) {
+  const std::vector<char> whole = raw_bytes(20);
+  const std::vector<std::size_t> ends = packet_ends(whole);
+  const std::size_t head = ends[ends.size() / 2];
+  for (const int value : {0x00, 0x7F, 0xFF}) {
+    for (const std::size_t at : {head, head + 1}) {
+      std::vector<char> bytes = whole;
+      bytes[at] = static_cast<char>(value);
+      const auto read = read_trace_bytes(bytes, "damaged");
+      ASSERT_TRUE(read.is_ok());
+      EXPECT_EQ(read.value().state, TraceState::kDamaged) << value;
+      EXPECT_NE(read.value().state_reason.find(fmt::format("byte {}", head)), std::string::npos) << read.value().state_reason;
+      EXPECT_GE(read.value().events.size(), 55U) << value;  // of 60
+    }
+  }
+}
+
+TEST(TraceCut, MissesAWholeBatch) {
+  MemoryFileSystem files;
+  TraceInfo info = sample_info();
+  auto created = WindowWriter::create({"out", &files, &event::names(), 600}, info, {1000, 5000, 1, 2});
+  ASSERT_TRUE(created.is_ok());
+  const TrackId track = created.value()->add_thread_track({7, 8, "main"});
+  for (int i = 0; i < 400; ++i) created.value()->mark(track, 1000 + i, event::names().intern("mark", "user"), {});
+  info.end_ns = 2000;
+  ASSERT_TRUE(created.value()->seal(info, {2000, 6000, 1, 2}).is_ok());
+  std::vector<char> bytes = files.files.at(created.value()->path());
+  const std::vector<std::size_t> ends = packet_ends(bytes);
+  const std::size_t middle = ends.size() / 2;
+  bytes.erase(bytes.begin() + static_cast<std::ptrdiff_t>(ends[middle - 1]), bytes.begin() + static_cast<std::ptrdiff_t>(ends[middle]));
+  for (const bool info_only : {false, true}) {
+    ReadOptions options;
+    options.info_only = info_only;
+    const auto read = read_trace_bytes(bytes, "gap", options);
+    ASSERT_TRUE(read.is_ok());
+    EXPECT_EQ(read.value().state, TraceState::kDamaged);
+    EXPECT_NE(read.value().state_reason.find("the trace says that it holds 400 events"), std::string::npos) << read.value().state_reason;
+    if (info_only) continue;
+    EXPECT_LT(read.value().events.size(), 400U);
+    EXPECT_GT(read.value().events.size(), 300U);
+  }
+}
+
+TEST(TraceCut, HoldsNoMoreThanItIsAllowedTo) {
+  const std::vector<char> bytes = sample_bytes(2000, 64 * 1024);
+  ReadOptions options;
+  options.max_uncompressed_bytes = 1000;
+  const auto read = read_trace_bytes(bytes, "large", options);
+  ASSERT_TRUE(read.is_ok());
+  EXPECT_EQ(read.value().state, TraceState::kDamaged);
+  EXPECT_NE(read.value().state_reason.find("allowed to hold"), std::string::npos);
+}
+
+TEST(TraceCut, FarInternedIdsCostNoMemory) {
+  std::vector<char> bytes = raw_bytes(1);
+  for (int sequence = 2; sequence < 100; ++sequence) {
+    // packet {sequence, flag 1, interned {name {iid 2^21 - 1}}}
+    for (const int byte : {0x0A, 0x0E, 0x50, sequence, 0x68, 0x01, 0x62, 0x08, 0x12, 0x06, 0x08, 0xFF, 0xFF, 0x7F, 0x12, 0x00}) {
+      bytes.push_back(static_cast<char>(byte));
+    }
+  }
+  const auto read = read_trace_bytes(bytes, "hostile");
+  ASSERT_TRUE(read.is_ok());
+  EXPECT_EQ(read.value().state, TraceState::kDamaged);
+  EXPECT_NE(read.value().state_reason.find("interned id"), std::string::npos) << read.value().state_reason;
+}
+
+TEST(TraceCut, InfoOnlyLeavesEventsAndSaysTheSame) {
+  const std::vector<char> bytes = sample_bytes(40, 150);
+  ReadOptions options;
+  options.info_only = true;
+  const auto read = read_trace_bytes(bytes, "info", options);
+  ASSERT_TRUE(read.is_ok());
+  EXPECT_EQ(read.value().state, TraceState::kSealed) << read.value().state_reason;
+  EXPECT_EQ(read.value().info.events, 80U);
+  EXPECT_TRUE(read.value().events.empty());
+}
+
+TEST(FindTraces, FindsSealedAndPartialFilesInFoldersSorted) {
+  std::random_device random;
+  const fs::path folder = fs::temp_directory_path() / fmt::format("marey-find-{:08x}", random());
+  fs::create_directories(folder / "b");
+  for (const char* name : {"b/z.pftrace.partial", "a.pftrace", "b/y.pftrace", "c.json", "d.pftrace.txt"}) std::ofstream(folder / name) << "x";
+  const auto found = find_traces(folder);
+  ASSERT_TRUE(found.is_ok());
+  EXPECT_EQ(found.value(), (std::vector<std::string>{folder / "a.pftrace", folder / "b/y.pftrace", folder / "b/z.pftrace.partial"}));
+  EXPECT_EQ(find_traces(folder / "c.json").value(), std::vector<std::string>{folder / "c.json"});
+  EXPECT_EQ(find_traces(folder / "nothing").status().code(), Code::kNotFound);
+  EXPECT_EQ(read_trace(folder / "nothing").status().code(), Code::kNotFound);
+  EXPECT_EQ(read_trace(folder).status().code(), Code::kInvalidArgument);
+  fs::remove_all(folder);
 }
 
 TEST(TraceCut, SaysWhatIsNotATrace) {

@@ -41,15 +41,15 @@ using marey::detail::SlotKind;
 constexpr std::size_t kUsualNesting = 256;   // of operators on one thread; deeper ones make the list of open ones grow
 constexpr std::size_t kNameCache = 1024;     // direct-mapped, per thread
 constexpr std::size_t kMaxNameBytes = 200;   // longer names skip the cache
+constexpr std::size_t kMaxScalarList = 30;    // torch.profiler's bound
 constexpr std::size_t kMaxShapeBytes = 1000;  // of one argument
 
 /// Text of one interned name, kept beside its id so that a reused pointer is noticed.
 struct CachedName {
   const char* pointer;
   std::uint32_t id;
-  std::uint8_t size;
   std::uint8_t event_class;
-  char text[kMaxNameBytes];
+  char text[kMaxNameBytes];  ///< with its terminating zero
 };
 
 /// A function that began on this thread and was recorded. It is known by its address: a record_function of Python's may end
@@ -67,11 +67,23 @@ struct ThreadState {
   std::array<CachedName, kNameCache> names{};
   std::vector<Open> open;  ///< innermost last
 };
-thread_local std::unique_ptr<ThreadState> t_state;
+/// A bare pointer in the static TLS reserve, as the lane's cursor: one instruction to reach.
+thread_local constinit ThreadState* t_state __attribute__((tls_model("initial-exec"))) = nullptr;
+
+[[gnu::noinline]] void make_thread_state() {
+  struct Owner {
+    std::unique_ptr<ThreadState> state = std::make_unique<ThreadState>();
+    ~Owner() { t_state = nullptr; }
+  };
+  thread_local const Owner owner;
+  t_state = owner.state.get();
+}
 
 std::atomic<std::uint32_t> g_class_mask{0};
 std::atomic<std::uint64_t> g_next_async{1};
 at::CallbackHandle g_handle = at::INVALID_CALLBACK_HANDLE;
+std::uint32_t g_dims_key = 0;
+std::uint32_t g_types_key = 0;
 unsigned g_generation = 0;  // of g_handle's callback: 0 or 1, in turn
 
 constexpr std::array<const char*, 4> kCategories = {"user", "operator", "backward", "user_scope"};
@@ -85,18 +97,15 @@ EventClass class_of(at::RecordScope scope) {
 }
 
 std::uint32_t name_id(ThreadState& state, const char* name, EventClass event_class) {
-  const std::size_t size = std::strlen(name);
   const auto kind = static_cast<std::uint8_t>(event_class);
-  if (size >= kMaxNameBytes) return marey_intern(name, size, kCategories[kind]);
   const auto address = reinterpret_cast<std::uintptr_t>(name);
   CachedName& cached = state.names[(address >> 3U ^ address >> 13U ^ kind) % kNameCache];
-  if (cached.pointer == name && cached.size == size && cached.event_class == kind && std::memcmp(cached.text, name, size) == 0) {
-    return cached.id;
-  }
+  if (cached.pointer == name && cached.event_class == kind && std::strcmp(cached.text, name) == 0) [[likely]] return cached.id;
+  const std::size_t size = std::strlen(name);
+  if (size >= kMaxNameBytes) return marey_intern(name, size, kCategories[kind]);
   cached.pointer = name;
-  cached.size = static_cast<std::uint8_t>(size);
   cached.event_class = kind;
-  std::memcpy(cached.text, name, size);
+  std::memcpy(cached.text, name, size + 1);
   cached.id = marey_intern(name, size, kCategories[kind]);
   return cached.id;
 }
@@ -113,6 +122,10 @@ class Text {
     size_ += text.size();
   }
   void add(std::int64_t number) {
+    if (number >= 0 && number < 10) {
+      const char digit = static_cast<char>('0' + number);
+      return add(std::string_view(&digit, 1));
+    }
     char digits[24];
     const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
     add(std::string_view(digits, static_cast<std::size_t>(end - digits)));
@@ -121,7 +134,7 @@ class Text {
   [[nodiscard]] bool cut() const { return cut_; }
 
  private:
-  char data_[kMaxShapeBytes];
+  char data_[kMaxShapeBytes + sizeof(Slot)];
   std::size_t size_ = 0;
   bool cut_ = false;
 };
@@ -143,9 +156,22 @@ void add_tensor(const at::Tensor& tensor, Text* dims, Text* types) {
   }
 }
 
+/// As torch.profiler sees it: a long list counts as none.
+bool is_scalar_list(const c10::IValue& value) {
+  if (!value.isList()) return false;
+  const auto list = value.toListRef();
+  return list.empty() || (list[0].isScalar() && list.size() <= kMaxScalarList);
+}
+
 void add_value(const c10::IValue& value, Text* dims, Text* types) {
   if (value.isTensor()) {
     add_tensor(value.toTensor(), dims, types);
+  } else if (value.isScalar()) {
+    dims->add("[]");
+    types->add("\"Scalar\"");
+  } else if (value.isNone()) {
+    dims->add("[]");
+    types->add("\"\"");
   } else if (value.isTensorList()) {
     dims->add("[");
     std::size_t i = 0;
@@ -158,15 +184,17 @@ void add_value(const c10::IValue& value, Text* dims, Text* types) {
     types->add("\"TensorList\"");
   } else {
     dims->add("[]");
-    types->add(value.isScalar() ? "\"Scalar\"" : value.isList() ? "\"ScalarList\"" : "\"\"");
+    types->add(is_scalar_list(value) ? "\"ScalarList\"" : "\"\"");
   }
 }
 
 Slot* add_text(Slot* at, std::uint32_t key, std::string_view text) {
   const ArgSlot arg{key, ArgType::kString, 0, static_cast<std::uint16_t>(text.size()), 0};
   std::memcpy(at, &arg, sizeof arg);
-  std::memcpy(at + 1, text.data(), text.size());
-  return at + 1 + (text.size() + sizeof(Slot) - 1) / sizeof(Slot);
+  ++at;
+  // Whole slots at a time. What comes after the text is padding that Text has too, and nobody reads it.
+  for (std::size_t done = 0; done < text.size(); done += sizeof(Slot), ++at) std::memcpy(at, text.data() + done, sizeof(Slot));
+  return at;
 }
 
 std::uint32_t slots_of(std::string_view text) { return 1 + static_cast<std::uint32_t>((text.size() + sizeof(Slot) - 1) / sizeof(Slot)); }
@@ -214,10 +242,8 @@ bool write_begin(const at::RecordFunction& fn, std::uint32_t id, EventClass even
   }
   if constexpr (kShapes) {
     if (payload > static_cast<std::uint32_t>(at - slot - 1)) {
-      static const std::uint32_t dims_key = marey_intern("Input Dims", 10, "arg");
-      static const std::uint32_t types_key = marey_intern("Input type", 10, "arg");
-      at = add_text(at, dims_key, dims.view());
-      at = add_text(at, types_key, types.view());
+      at = add_text(at, g_dims_key, dims.view());
+      at = add_text(at, g_types_key, types.view());
     }
   }
   // Stamped last: what was done above is not the operator's time.
@@ -242,7 +268,10 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
       (g_class_mask.load(std::memory_order_relaxed) & class_bit(event_class)) == 0) {
     return nullptr;
   }
-  if (!t_state) t_state = std::make_unique<ThreadState>();
+  if (t_state == nullptr) [[unlikely]] {
+    make_thread_state();
+    if (t_state == nullptr) return nullptr;  // the thread ends
+  }
   ThreadState& state = *t_state;
   if (!state.open.empty() && state.open.back().function == &fn && state.open.back().generation != kGeneration) {
     state.open.back().generation = kGeneration;
@@ -265,8 +294,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
 void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   const std::uint64_t now = marey::detail::ticks(g_gate.load(std::memory_order_relaxed));
   const EventClass event_class = class_of(fn.scope());
-  if (fn.isAsync()) {
-    if (context == nullptr) return;
+  if (context != nullptr) {
     const auto* mine = static_cast<AsyncContext*>(context);
     Slot* slot = marey::detail::reserve(2);
     if (slot == nullptr) return;
@@ -277,12 +305,16 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
     return;
   }
   // PyTorch keeps the callbacks with the function: each recorded begin gets its end, be the observer removed meanwhile.
-  if (!t_state) return;
+  if (t_state == nullptr) return;
   std::vector<Open>& open = t_state->open;
   for (std::size_t i = open.size(); i-- > 0;) {
     if (open[i].function != &fn) continue;
     (void)marey::detail::append(now, SlotKind::kEnd, open[i].name, event_class);
-    open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
+    if (i + 1 == open.size()) {
+      open.pop_back();
+    } else {
+      open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
+    }
     return;
   }
 }
@@ -328,6 +360,11 @@ extern "C" {
 /// The PyTorch that this library was built against, e.g. "2.13.0+cpu"; to be compared before marey_source_init() is called.
 MAREY_API const char* marey_torch_built_for(void) { return TORCH_VERSION; }
 
-MAREY_API int marey_source_init(void) { return marey_register_source(&kSource); }
+MAREY_API int marey_source_init(void) {
+  constexpr std::string_view kDims = "Input Dims", kTypes = "Input type";
+  g_dims_key = marey_intern(kDims.data(), kDims.size(), "arg");
+  g_types_key = marey_intern(kTypes.data(), kTypes.size(), "arg");
+  return marey_register_source(&kSource);
+}
 
 }  // extern "C"
