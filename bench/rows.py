@@ -108,11 +108,10 @@ def session_rows(found: dict[str, Counters]) -> list[Row]:
             note=f"the drain's backlog; {lost_note(lost)}",
         )
     )
-    drain = "a tiny window's fixed cost is in the small ones: " + ", ".join(
-        f"{burst[f'drain_cpu_{size}']:.0f} ns at {size}" for size in sizes[:-1]
-    )
-    rows.append(Row(f"drain, CPU per range in bulk ({sizes[-1]})", burst[f"drain_cpu_{sizes[-1]}"], "ns", 200, 80, drain))
     size = found["session/varied_size"]
+    bulk = ", ".join(f"{burst[f'drain_cpu_{each}']:.0f} ns at {each}" for each in sizes)
+    note = f"{size['ranges']:.0f} ranges with work between them; bursts of one range: {bulk}"
+    rows.append(Row("drain, CPU per range, varied load", size["drain_cpu"], "ns", 200, 80, note))
     rows.append(
         Row("bytes per range on disk, varied load", size["bytes_per_range"], "B", 10, 8, f"of {size['ranges']:.0f} ranges")
     )
@@ -124,3 +123,20 @@ def session_rows(found: dict[str, Counters]) -> list[Row]:
     )
     rows.append(Row("memory while a window is open (lanes' cap 256 MiB)", peak, "MiB", 272, None, note))
     return rows
+
+
+def trace_rows(found: dict[str, Counters]) -> list[Row]:
+    """Of marey_trace_bench: times drawn at random, which is the hardest load to compress."""
+    plain, args, read = found["encode_and_compress/args/0"], found["encode_and_compress/args/1"], found["read"]
+    encode = found["encode"]["cpu_ns_per_range"]
+    return [
+        Row("bytes per range on disk, random times", plain["bytes_per_range"], "B", 10, 8),
+        Row("the same, an argument in each", args["bytes_per_range"], "B"),
+        Row(
+            "encoding and compressing, per range, random times",
+            plain["cpu_ns_per_range"],
+            "ns",
+            note=f"encoding alone {encode:.0f} ns",
+        ),
+        Row("reading, per range", read["cpu_ns_per_range"], "ns"),
+    ]

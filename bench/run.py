@@ -18,12 +18,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rows import Counters, Row, range_rows, session_rows
+from rows import Counters, Row, range_rows, session_rows, trace_rows
 
 BENCH = Path(__file__).resolve().parent
 DOCUMENT = BENCH.parent / "docs" / "performance.md"
 BEGIN, END = "<!-- table: made by bench/run.py --write -->", "<!-- table ends -->"
-PROGRAMS = {"marey_range_bench": range_rows, "marey_session_bench": session_rows}
+PROGRAMS = {"marey_range_bench": range_rows, "marey_session_bench": session_rows, "marey_trace_bench": trace_rows}
 PARTS = ("python_range.py", "torch_ops.py")
 
 
@@ -36,7 +36,9 @@ def run_program(program: Path, smoke: bool) -> dict[str, Counters]:
             sys.exit(f"bench: {program.name} failed ({done.returncode}):\n{done.stderr}")
         found = json.loads(Path(out.name).read_text())["benchmarks"]
     return {
-        "/".join(each["name"].split("/")[:2]): {key: value for key, value in each.items() if isinstance(value, float | int)}
+        "/".join(part for part in each["name"].split("/") if ":" not in part and part != "manual_time"): {
+            key: value for key, value in each.items() if isinstance(value, float | int)
+        }
         for each in found
     }
 

@@ -116,6 +116,7 @@ void varied_size(UserCounters& counters) {
     for (int turns = static_cast<int>(length(random)); turns >= 0; --turns) work();
   };
   Profiler profiler = make_profiler({}, false);
+  const double cpu_before = other_threads_cpu_ns();
   (void)profiler.start();
   const std::int64_t outer = scaled(100'000, 500);
   std::int64_t ranges = 0;
@@ -139,6 +140,7 @@ void varied_size(UserCounters& counters) {
   (void)profiler.stop();
   const Window window = last_window(profiler);
   counters["ranges"] = static_cast<double>(ranges);
+  counters["drain_cpu"] = (other_threads_cpu_ns() - cpu_before) / static_cast<double>(ranges);
   counters["lost"] = static_cast<double>(window.lost);
   counters["bytes_per_range"] = static_cast<double>(window.bytes) / static_cast<double>(window.events);
 }
