@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Unit tests and C++ examples under a sanitizer: sanitize.sh asan|tsan
+# Unit tests and C++ examples under a sanitizer, and the Python demo under AddressSanitizer: sanitize.sh asan|tsan
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/common.sh
@@ -20,3 +20,13 @@ for tests in "$build"/bin/*_tests; do
   "${fixed_addresses[@]}" "$tests" --gtest_brief=1 --gtest_shuffle
 done
 "${fixed_addresses[@]}" ctest --test-dir "$build" -L example -j "${JOBS:-$(nproc)}" --output-on-failure --no-tests=error
+
+# The demo, with the extension and the PyTorch source that are built with the sanitizer, in a Python that is not.
+if [[ $preset == asan ]] && .venv/bin/python -c 'import torch' 2>/dev/null; then
+  cmake --build --preset asan -j "${JOBS:-$(nproc)}" --target marey_core marey_torch marey_cli
+  out=$(mktemp -d)
+  trap 'rm -rf "$out"' EXIT
+  # Python and PyTorch keep memory to the end on purpose: no leak check here.
+  LD_PRELOAD="$(c++ -print-file-name=libasan.so) $(c++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+    PYTHONPATH=$PWD/build/asan/python .venv/bin/python examples/grpo/train.py --steps 4 --contents shapes --out "$out/traces"
+fi
