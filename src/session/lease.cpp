@@ -117,11 +117,28 @@ trace::WindowWriter* Lease::open_writer(WindowState& state, const Environment& e
     if (state.info.kind == trace::TraceKind::kWindow) results_->window_failed();
     results_->set_message(failure_);
     base::log_once(fmt::format("open {} {}", options_.folder, static_cast<int>(created.status().code())),
-                   created.status().message() + " (this window is lost, training goes on)");
+                   fmt::format("{} (this {} is lost, training goes on)", created.status().message(),
+                               state.info.kind == trace::TraceKind::kWindow ? "window" : "skeleton trace"));
     return nullptr;
   }
   state.writer = std::move(created).value();
   return state.writer.get();
+}
+
+recorder::TickMap Lease::begin_info(WindowState& state, trace::TraceKind kind, const Control& control,
+                                    const Environment& environment) const {
+  const recorder::TickMap map = environment.calibration->map_now(&state.anchor);
+  trace::TraceInfo& info = state.info;
+  info = options_.info;
+  info.kind = kind;
+  info.train_step = control.extra->train_step;
+  info.id = random_id();
+  info.begin_ns = map.to_ns(control.ticks);
+  info.begin_unix_ns = state.anchor.clocks.realtime_ns - (state.anchor.clocks.monotonic_ns - info.begin_ns);
+  info.ticks_per_ns = map.ticks_per_ns();
+  info.event_cost_ns = environment.event_cost_ns;
+  info.sources = control.extra->sources;
+  return map;
 }
 
 void Lease::begin_window(const Control& control, const Environment& environment) {
@@ -129,19 +146,10 @@ void Lease::begin_window(const Control& control, const Environment& environment)
   WindowState& state = windows_.back();
   state.planned = control.extra->planned;
   state.last_unit_end_ticks = control.ticks;
-  const recorder::TickMap map = environment.calibration->map_now(&state.anchor);
-  state.info = options_.info;
+  const recorder::TickMap map = begin_info(state, trace::TraceKind::kWindow, control, environment);
   trace::TraceInfo& info = state.info;
-  info.kind = trace::TraceKind::kWindow;
   info.stage = control.extra->text;
-  info.train_step = control.extra->train_step;
   info.planned_units = control.extra->planned;
-  info.id = random_id();
-  info.begin_ns = map.to_ns(control.ticks);
-  info.begin_unix_ns = state.anchor.clocks.realtime_ns - (state.anchor.clocks.monotonic_ns - info.begin_ns);
-  info.ticks_per_ns = map.ticks_per_ns();
-  info.event_cost_ns = environment.event_cost_ns;
-  info.sources = control.extra->sources;
   if (options_.has_schedule) {
     info.unit = options_.unit;
     info.first_unit = control.number;
@@ -265,19 +273,9 @@ void Lease::start_skeleton_trace(const Control& control, const Environment& envi
   if (!options_.skeleton) return;
   skeleton_trace_ = std::make_unique<WindowState>();
   WindowState& state = *skeleton_trace_;
-  const recorder::TickMap map = environment.calibration->map_now(&state.anchor);
+  const recorder::TickMap map = begin_info(state, trace::TraceKind::kSkeleton, control, environment);
   state.window = std::make_unique<Window>(Window::Options{0, control.ticks, 0, map}, [](Window&) { return nullptr; });
-  trace::TraceInfo& info = state.info;
-  info = options_.info;
-  info.kind = trace::TraceKind::kSkeleton;
-  info.train_step = control.extra->train_step;
-  if (!options_.has_schedule) info.unit.reset();
-  info.id = random_id();
-  info.begin_ns = map.to_ns(control.ticks);
-  info.begin_unix_ns = state.anchor.clocks.realtime_ns - (state.anchor.clocks.monotonic_ns - info.begin_ns);
-  info.ticks_per_ns = map.ticks_per_ns();
-  info.event_cost_ns = environment.event_cost_ns;
-  info.sources = control.extra->sources;
+  if (!options_.has_schedule) state.info.unit.reset();
   open_writer(state, environment);
 }
 

@@ -72,6 +72,9 @@ class Lease {
 
   void emit(const Skeleton::Event& event);
   void write_skeleton(WindowState& state, const Skeleton::Event& event);
+  /// What every trace says of its begin; returns the map that it is recorded with.
+  recorder::TickMap begin_info(WindowState& state, trace::TraceKind kind, const Control& control,
+                               const Environment& environment) const;
   void begin_window(const Control& control, const Environment& environment);
   void end_window(const Control& control);
   trace::WindowWriter* open_writer(WindowState& state, const Environment& environment);
